@@ -1,0 +1,1 @@
+"""Bytes from tensor headers: header, formats, roles, ledger, plan."""

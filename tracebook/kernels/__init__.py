@@ -1,0 +1,1 @@
+"""From kernels to phases: classes, launches, steps, alignment, phases."""
