@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from tracebook.checkpoint.plan import Plan
+from tracebook.notices import Notice
 
 #: One row per kernel of the examined device and process, sorted by (start_ns, end_ns,
 #: kernel_id). `step_id` is null outside steady steps. `phase` is a `Phase` value.
@@ -39,15 +40,6 @@ STEP_SCHEMA: dict[str, pl.DataType] = {
     "end_ns": pl.Int64(),
     "kernels": pl.Int64(),
 }
-
-
-@dataclass(frozen=True)
-class Notice:
-    """A warning that travels with a result: code, sentence, hint (or None)."""
-
-    code: str
-    message: str
-    hint: str | None = None
 
 
 @dataclass(frozen=True)
