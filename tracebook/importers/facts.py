@@ -1,0 +1,95 @@
+"""Facts about a capture from the small tables of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracebook.importers.columns import column_map, pick
+from tracebook.importers.command_line import model_of
+from tracebook.importers.source import Source
+from tracebook.trace import CaptureMode, Gpu, TraceInfo
+
+_MODE_SUFFIX = "CUDA_GRAPH_TRACE_OPTIONS:MODE"
+_SYNTHETIC_KEY = "TRACEBOOK_SYNTHETIC"
+GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+
+
+def read_facts(source: Source) -> TraceInfo:
+    """Versions, capture mode, GPUs, model and whether the trace says it is synthetic."""
+    mapping = column_map()
+    export = [row for table in mapping.metadata_tables for row in _pairs(source, table)]
+    capture = _pairs(source, mapping.capture_table)
+    facts = {str(name): str(value) for name, value in export}
+    return TraceInfo(
+        path=source.path,
+        nsys_version=facts.get("EXPORT_PRODUCT_VERSION"),
+        schema_version=facts.get("EXPORT_SCHEMA_VERSION"),
+        capture_mode=_capture_mode(source, capture),
+        gpus=_gpus(source),
+        synthetic=_says_synthetic([*export, *capture]),
+        model_hint=model_of(capture),
+    )
+
+
+def _pairs(source: Source, table: str) -> list[tuple[object, object]]:
+    columns = source.tables.get(table, ())
+    if "name" not in columns or "value" not in columns:
+        return []
+    return [(name, value) for name, value in source.rows(table, ("name", "value"))]
+
+
+def _says_synthetic(rows: Iterable[tuple[object, object]]) -> bool:
+    return any(name == _SYNTHETIC_KEY and str(value).lower() == "true" for name, value in rows)
+
+
+def _capture_mode(source: Source, capture: Iterable[tuple[object, object]]) -> CaptureMode:
+    for name, value in capture:
+        if str(name).endswith(_MODE_SUFFIX):
+            word = str(value).lower()
+            if word.startswith("graph"):
+                return "graph"
+            if word.startswith("node"):
+                return "node"
+    if source.has_rows(GRAPH_TRACE):
+        return "graph"
+    if any_graph_node(source):
+        return "node"
+    return "unknown"
+
+
+def any_graph_node(source: Source) -> bool:
+    """Whether any kernel, copy or fill carries a graph node: then graphs were traced by node."""
+    tables = (
+        column_map().kernel_table,
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+    )
+    return any(source.has_rows(table, "graphNodeId") for table in tables)
+
+
+def _gpus(source: Source) -> tuple[Gpu, ...]:
+    """GPUs sorted by id. An export lists all devices of the machine, in any order."""
+    mapping = column_map()
+    columns = pick(mapping.gpus, source.tables.get(mapping.gpu_table, ()))
+    if "name" not in columns:
+        return ()
+    gpus = []
+    for row in source.rows(mapping.gpu_table, tuple(columns.values()), limit=1000):
+        values = dict(zip(columns, row, strict=True))
+        device, name = values.get("device"), values.get("name")
+        bandwidth = _positive(values.get("bandwidth_bytes_per_s"))
+        sm_count = _positive(values.get("sm_count"))
+        gpus.append(
+            Gpu(
+                device=device if isinstance(device, int) else None,
+                name=str(name) if name else "unknown GPU",
+                bandwidth_gbps=bandwidth / 1e9 if bandwidth else None,
+                sm_count=sm_count,
+            )
+        )
+    return tuple(sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device or 0)))
+
+
+def _positive(value: object) -> int | None:
+    """Zero stands for unknown there, as for display adapters without CUDA."""
+    return value if isinstance(value, int) and value > 0 else None

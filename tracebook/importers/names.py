@@ -1,0 +1,62 @@
+"""Kernel names: resolved once for each distinct id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import polars as pl
+
+from tracebook.importers.columns import column_map, pick
+from tracebook.importers.source import Source
+from tracebook.trace import NAME_SCHEMA
+
+#: Control characters, and those that reorder a line: no compiler writes them, and on a
+#: terminal they could hide or forge text.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Look up the names of `kernels` (columns `name_id`, `short_id`).
+
+    The full name falls back on the short one, then on the mangled one, then on
+    `unknown-name-ID`.
+
+    Returns:
+        Frame in NAME_SCHEMA sorted by name_id, and notes.
+    """
+    pairs = kernels.group_by("name_id").agg(pl.col("short_id").first()).sort("name_id")
+    wanted = {key for column in pairs.iter_columns() for key in column.to_list() if key is not None}
+    texts = source.strings(wanted)
+    nameless = [
+        key for key, short in pairs.iter_rows() if not texts.get(key) and not texts.get(short)
+    ]
+    mangled = _mangled_names(source, nameless) if nameless else {}
+    rows, unknown, odd = [], 0, 0
+    for name_id, short_id in pairs.iter_rows():
+        name = texts.get(name_id) or texts.get(short_id) or mangled.get(name_id)
+        if not name:
+            unknown += 1
+            name = f"unknown-name-{name_id}"
+        short = texts.get(short_id) or name
+        cleaned = (_UNPRINTABLE.sub("\ufffd", name), _UNPRINTABLE.sub("\ufffd", short))
+        odd += cleaned != (name, short)
+        rows.append((name_id, *cleaned))
+    notes = []
+    if unknown:
+        notes.append(f"{unknown:,} kernel names are missing from StringIds; shown by their id.")
+    if odd:
+        notes.append(f"{odd:,} kernel names held control characters, shown as \ufffd.")
+    return pl.DataFrame(rows, schema=NAME_SCHEMA, orient="row"), tuple(notes)
+
+
+def _mangled_names(source: Source, name_ids: Collection[int]) -> dict[int, str]:
+    """Mangled names for kernels that have no other, by name_id."""
+    mapping = column_map()
+    columns = pick(mapping.names, source.tables[mapping.kernel_table])
+    if "mangled" not in columns or len(columns) < 2:
+        return {}
+    first = columns.get("full") or columns["short"]
+    ids = source.pairs(mapping.kernel_table, first, columns["mangled"], name_ids)
+    texts = source.strings(set(ids.values()))
+    return {name_id: texts[mangled] for name_id, mangled in ids.items() if mangled in texts}

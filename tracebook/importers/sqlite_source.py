@@ -1,0 +1,311 @@
+"""An nsys SQLite export, opened read-only.
+
+Two connections are used: the standard library's for schema and small tables, where
+text can be decoded with replacement, and ADBC's low-level one for the kernel rows,
+which reaches polars without a Python object per value. ADBC is never asked for text:
+it hands bytes that are not UTF-8 to polars unchecked.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import polars as pl
+
+from tracebook.errors import NotATrace, TraceError
+from tracebook.importers.columns import column_map, pick
+from tracebook.importers.source import RawKernels, Window
+
+#: Rows per Arrow batch; the driver's default of 1024 makes many small chunks.
+_BATCH_ROWS = 65_536
+#: No table row takes fewer bytes than this in a sound file. A damaged or hostile
+#: b-tree can claim far more rows than the file has room for.
+_MIN_ROW_BYTES = 8
+_IDS_PER_QUERY = 500
+
+
+@contextmanager
+def open_sqlite(path: Path, *, shown_as: Path | None = None) -> Iterator[SqliteSource]:
+    """Open `path` read-only and close it afterwards; SQLite's errors become TraceErrors.
+
+    Args:
+        path: The SQLite file.
+        shown_as: The path that messages name, where it is not `path`.
+    """
+    shown = shown_as or path
+    uri = read_only_uri(path, shown)
+    try:
+        connection = sqlite3.connect(uri, uri=True, timeout=2.0)
+    except sqlite3.Error as error:
+        raise _as_trace_error(shown, error) from error
+    try:
+        yield SqliteSource(connection, uri, path, shown)
+    except sqlite3.Error as error:
+        raise _as_trace_error(shown, error) from error
+    finally:
+        connection.close()
+
+
+def read_only_uri(path: Path, shown: Path) -> str:
+    """The `file:` URI that opens `path` without writing anything, beside it included.
+
+    A database in write-ahead mode is opened as immutable, since SQLite would else
+    create its side files; where a log holds rows the main file does not tell the
+    whole, so it is refused.
+
+    Raises:
+        TraceError: The file is truncated, or a writer left its log beside it.
+    """
+    _refuse_unfinished(path, shown)
+    with path.open("rb") as file:
+        header = file.read(100)
+    size = path.stat().st_size
+    page_size = int.from_bytes(header[16:18], "big")
+    page_size = 65_536 if page_size == 1 else page_size
+    pages = int.from_bytes(header[28:32], "big")
+    if len(header) < 100 or size < pages * page_size:
+        raise TraceError(
+            f"{shown} is truncated: its header promises {pages * page_size:,} bytes "
+            f"and the file has {size:,}.",
+            "Copy it again, or repeat the export.",
+        )
+    mode = "?mode=ro&immutable=1" if 2 in header[18:20] else "?mode=ro"
+    return "file:" + quote(str(path.resolve())) + mode
+
+
+def _refuse_unfinished(path: Path, shown: Path) -> None:
+    for suffix, what in (("-wal", "write-ahead log"), ("-journal", "rollback journal")):
+        log = path.with_name(path.name + suffix)
+        if log.is_file() and log.stat().st_size > 0:
+            raise TraceError(
+                f"{shown} has a {what} beside it ({log.name}): another program is writing "
+                "it or was stopped while doing so.",
+                "Let that program finish, or repeat the export.",
+            )
+
+
+class SqliteSource:
+    """A read-only SQLite export; `tables` maps each real table to its columns."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, uri: str, path: Path, shown_as: Path
+    ) -> None:
+        self.path = shown_as
+        self._connection = connection
+        self._uri = uri
+        self._max_rows = path.stat().st_size // _MIN_ROW_BYTES + 1
+        connection.text_factory = _decode
+        connection.execute("PRAGMA query_only = 1")
+        connection.execute("PRAGMA trusted_schema = 0")
+        # A sound scan needs a handful of steps for each row; a damaged tree could go on for ever.
+        connection.set_progress_handler(_Budget(self._max_rows // 10 + 1_000), 1000)
+        self.views: frozenset[str] = frozenset()
+        self.tables: Mapping[str, tuple[str, ...]] = self._probe()
+
+    def _probe(self) -> dict[str, tuple[str, ...]]:
+        entries = self._connection.execute(
+            "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+        ).fetchall()
+        real: list[str] = []
+        unreal: list[str] = []
+        for name, kind, sql in entries:
+            virtual = str(sql or "").lstrip().upper().startswith("CREATE VIRTUAL")
+            (unreal if kind == "view" or virtual else real).append(str(name))
+        self.views = frozenset(unreal)
+        tables = {}
+        for name in real:
+            info = self._connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+            tables[name] = tuple(str(row[1]) for row in info)
+        return tables
+
+    def kernels(self, table: str, columns: Mapping[str, str], window: Window) -> RawKernels:
+        """See `Source.kernels`. A file whose rows do not ascend is damaged and refused."""
+        where = _window_sql(columns["start_ns"], window)
+        if where:
+            self.span(table, columns["start_ns"], columns["end_ns"])  # bounds a hostile scan
+        plain = {ours: _quoted(raw) for ours, raw in columns.items()}
+        misfits: dict[str, int] = {}
+        frame = self._arrow(table, plain, where)
+        if frame is None:
+            misfits = self._count_misfits(table, columns, where)
+            guarded = {
+                ours: f"CASE typeof({raw}) WHEN 'integer' THEN {raw} END"
+                for ours, raw in plain.items()
+            }
+            frame = self._arrow(table, guarded, where)
+        if frame is None or frame.height >= self._max_rows or not _ascends(frame["kernel_id"]):
+            raise _damaged(self.path)
+        return RawKernels(frame, misfits)
+
+    def _arrow(self, table: str, columns: Mapping[str, str], where: str) -> pl.DataFrame | None:
+        """The columns as Int64; None where a value is of another type."""
+        import adbc_driver_manager
+        import adbc_driver_sqlite
+
+        listed = ", ".join(f"{sql} AS {ours}" for ours, sql in columns.items())
+        # NOT INDEXED: rows must come in the order of their ids, and an index that
+        # another tool added may be stale.
+        query = (
+            f"SELECT rowid AS kernel_id, {listed} FROM {_quoted(table)} NOT INDEXED "
+            f"{where} LIMIT {self._max_rows}"
+        )
+        batch = {adbc_driver_sqlite.StatementOptions.BATCH_ROWS.value: str(_BATCH_ROWS)}
+        try:
+            with (
+                adbc_driver_sqlite.connect(self._uri) as database,
+                adbc_driver_manager.AdbcConnection(database) as connection,
+                adbc_driver_manager.AdbcStatement(connection) as statement,
+            ):
+                statement.set_options(**batch)
+                statement.set_sql_query(query)
+                stream, _ = statement.execute_query()
+                frame = pl.DataFrame(stream)
+        except pl.exceptions.ComputeError as error:
+            if "Type mismatch" in str(error):
+                return None
+            raise _damaged(self.path) from error
+        except adbc_driver_manager.Error as error:
+            if "Type mismatch" in str(error):
+                return None
+            raise _as_trace_error(self.path, error) from error
+        return frame if all(dtype == pl.Int64 for dtype in frame.dtypes) else None
+
+    def _count_misfits(self, table: str, columns: Mapping[str, str], where: str) -> dict[str, int]:
+        counts = ", ".join(
+            f"sum(typeof({_quoted(raw)}) NOT IN ('integer', 'null'))" for raw in columns.values()
+        )
+        row = self._connection.execute(
+            f"SELECT {counts} FROM {_quoted(table)} NOT INDEXED {where}"
+        ).fetchone()
+        return {ours: count for ours, count in zip(columns, row, strict=True) if count}
+
+    def rows(
+        self, table: str, columns: Sequence[str], limit: int = 100_000
+    ) -> list[tuple[object, ...]]:
+        """See `Source.rows`."""
+        listed = ", ".join(_quoted(column) for column in columns)
+        return self._connection.execute(
+            f"SELECT {listed} FROM {_quoted(table)} NOT INDEXED LIMIT ?", (limit,)
+        ).fetchall()
+
+    def strings(self, ids: Collection[int]) -> dict[int, str]:
+        """See `Source.strings`."""
+        mapped = self._string_columns()
+        if mapped is None:
+            return {}
+        table, id_, value = mapped
+        found: dict[int, str] = {}
+        wanted = sorted(ids)
+        for at in range(0, len(wanted), _IDS_PER_QUERY):
+            part = wanted[at : at + _IDS_PER_QUERY]
+            marks = ",".join("?" * len(part))
+            query = f"SELECT {id_}, {value} FROM {table} WHERE {id_} IN ({marks}) LIMIT ?"
+            for key, text in self._connection.execute(query, (*part, 10 * len(part))):
+                if isinstance(text, bytes):
+                    text = _decode(text)
+                if isinstance(text, str):
+                    found.setdefault(int(key), text)
+        return found
+
+    def names_starting(self, prefixes: Sequence[str]) -> list[int]:
+        """See `Source.names_starting`."""
+        mapped = self._string_columns()
+        if mapped is None:
+            return []
+        table, id_, value = mapped
+        tests = " OR ".join(f"{value} GLOB ?" for _ in prefixes)
+        query = f"SELECT {id_} FROM {table} WHERE {tests} LIMIT {_IDS_PER_QUERY}"
+        found = self._connection.execute(query, [prefix + "*" for prefix in prefixes])
+        return [key for (key,) in found if isinstance(key, int)]
+
+    def _string_columns(self) -> tuple[str, str, str] | None:
+        mapping = column_map()
+        columns = pick(mapping.strings, self.tables.get(mapping.string_table, ()))
+        if len(columns) < 2:
+            return None
+        return _quoted(mapping.string_table), _quoted(columns["id"]), _quoted(columns["value"])
+
+    def pairs(self, table: str, key: str, value: str, keys: Collection[int]) -> dict[int, int]:
+        """See `Source.pairs`."""
+        query = (
+            f"SELECT {_quoted(key)}, {_quoted(value)} FROM {_quoted(table)} NOT INDEXED "
+            f"WHERE typeof({_quoted(value)}) = 'integer' GROUP BY 1 LIMIT {self._max_rows}"
+        )
+        wanted = set(keys)
+        return {k: v for k, v in self._connection.execute(query) if k in wanted}
+
+    def has_rows(self, table: str, column: str | None = None, among: Sequence[int] = ()) -> bool:
+        """See `Source.has_rows`."""
+        if table not in self.tables or (column and column not in self.tables[table]):
+            return False
+        where = ""
+        if column and among:
+            where = f"WHERE {_quoted(column)} IN ({','.join('?' * len(among))})"
+        elif column:
+            where = f"WHERE {_quoted(column)} IS NOT NULL"
+        query = f"SELECT 1 FROM {_quoted(table)} NOT INDEXED {where} LIMIT 1"
+        return self._connection.execute(query, tuple(among)).fetchone() is not None
+
+    def span(self, table: str, start: str, end: str) -> tuple[int, int] | None:
+        """See `Source.span`."""
+        first, last, _ = self._connection.execute(
+            f"SELECT min({_quoted(start)}), max({_quoted(end)}), count({_quoted(start)}) "
+            f"FROM {_quoted(table)} NOT INDEXED "
+            f"WHERE typeof({_quoted(start)}) = 'integer' AND typeof({_quoted(end)}) = 'integer'"
+        ).fetchone()
+        return None if first is None else (first, last)
+
+
+class _Budget:
+    """Progress handler that stops a statement after so many calls in all."""
+
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    def __call__(self) -> int:
+        self._left -= 1
+        return 1 if self._left < 0 else 0
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _window_sql(start: str, window: Window) -> str:
+    tests = []
+    if window[0] is not None:
+        tests.append(f"{_quoted(start)} >= {int(window[0])}")
+    if window[1] is not None:
+        tests.append(f"{_quoted(start)} < {int(window[1])}")
+    return "WHERE " + " AND ".join(tests) if tests else ""
+
+
+def _ascends(ids: pl.Series) -> bool:
+    return ids.null_count() == 0 and bool((ids.diff() > 0).all())
+
+
+def _damaged(path: Path) -> TraceError:
+    return TraceError(
+        f"{path} is a damaged SQLite database.", "Copy it again, or repeat the export."
+    )
+
+
+def _as_trace_error(path: Path, error: Exception) -> TraceError:
+    text = str(error).lower()
+    if "locked" in text or "busy" in text:
+        return TraceError(
+            f"{path} is locked: another program is writing it.", "Try again when it has finished."
+        )
+    if "not a database" in text:
+        return NotATrace(
+            f"{path} is not an SQLite database, or is encrypted.", "Give an nsys SQLite export."
+        )
+    return _damaged(path)
