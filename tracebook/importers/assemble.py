@@ -39,7 +39,8 @@ def assemble(source: Source, selection: Selection) -> Trace:
     }
     raw = source.kernels(mapping.kernel_table, columns, (selection.from_ns, selection.to_ns))
     kernels, notes = clean_kernels(raw)
-    if is_graph_level(source, info.capture_mode):
+    nodes_seen = kernels["graph_node_id"].null_count() < kernels.height
+    if is_graph_level(source, mode=info.capture_mode, nodes_seen=nodes_seen):
         raise CaptureIncomplete(
             f"{source.path} was captured at graph level: the kernels inside CUDA graphs "
             "are not in it.",
@@ -47,6 +48,8 @@ def assemble(source: Source, selection: Selection) -> Trace:
         )
     if kernels.is_empty():
         raise _nothing_left(source, selection, notes)
+    if info.capture_mode == "unknown" and nodes_seen:
+        info = replace(info, capture_mode="node")
     kernels = _selected(source, kernels, selection)
     names, name_notes = resolve_names(source, kernels)
     return Trace(

@@ -15,7 +15,11 @@ GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 
 
 def read_facts(source: Source) -> TraceInfo:
-    """Versions, capture mode, GPUs, model and whether the trace says it is synthetic."""
+    """Versions, capture mode, GPUs, model and whether the trace says it is synthetic.
+
+    The mode is `unknown` where neither the metadata nor a table tells; the kernel rows
+    may tell then.
+    """
     mapping = column_map()
     export = [row for table in mapping.metadata_tables for row in _pairs(source, table)]
     capture = _pairs(source, mapping.capture_table)
@@ -50,21 +54,7 @@ def _capture_mode(source: Source, capture: Iterable[tuple[object, object]]) -> C
                 return "graph"
             if word.startswith("node"):
                 return "node"
-    if source.has_rows(GRAPH_TRACE):
-        return "graph"
-    if any_graph_node(source):
-        return "node"
-    return "unknown"
-
-
-def any_graph_node(source: Source) -> bool:
-    """Whether any kernel, copy or fill carries a graph node: then graphs were traced by node."""
-    tables = (
-        column_map().kernel_table,
-        "CUPTI_ACTIVITY_KIND_MEMCPY",
-        "CUPTI_ACTIVITY_KIND_MEMSET",
-    )
-    return any(source.has_rows(table, "graphNodeId") for table in tables)
+    return "graph" if source.has_rows(GRAPH_TRACE) else "unknown"
 
 
 def _gpus(source: Source) -> tuple[Gpu, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracebook.errors import CaptureIncomplete, MissingTable, NotATrace
 from tracebook.importers.columns import column_map, pick
-from tracebook.importers.facts import GRAPH_TRACE, any_graph_node
+from tracebook.importers.facts import GRAPH_TRACE
 from tracebook.importers.source import Source
 from tracebook.trace import CaptureMode
 
@@ -43,21 +43,44 @@ def refuse_without_kernels(source: Source) -> None:
         _refuse_no_kernels(source, "a kernel table without rows")
 
 
-def is_graph_level(source: Source, mode: CaptureMode = "unknown") -> bool:
+def is_graph_level(
+    source: Source, *, mode: CaptureMode = "unknown", nodes_seen: bool = False
+) -> bool:
     """Whether graphs were launched and their kernels not recorded.
 
-    True where GRAPH_TRACE has rows and the capture says `graph` or no kernel, copy or
-    fill carries a graph node, and where RUNTIME has graph launches without any graph
-    node. Such a capture may still hold the kernels that ran outside graphs.
+    Such a capture may still hold the kernels that ran outside graphs.
+
+    Args:
+        source: The export.
+        mode: What the capture says of itself.
+        nodes_seen: Whether kernels with a graph node were met already.
+
+    Returns:
+        True where GRAPH_TRACE has rows and the capture says `graph`; else where graphs
+        were launched, by GRAPH_TRACE or RUNTIME, and no kernel, copy or fill carries a
+        graph node.
     """
-    if source.has_rows(GRAPH_TRACE) and mode == "graph":
+    traced_whole = source.has_rows(GRAPH_TRACE)
+    if traced_whole and mode == "graph":
         return True
-    if any_graph_node(source):
+    if nodes_seen:
         return False
-    if source.has_rows(GRAPH_TRACE):
-        return True
+    return (traced_whole or _launched(source)) and not _any_graph_node(source)
+
+
+def _launched(source: Source) -> bool:
     launches = source.names_starting(_GRAPH_LAUNCHES)
     return bool(launches) and source.has_rows(_RUNTIME, "nameId", launches)
+
+
+def _any_graph_node(source: Source) -> bool:
+    """Whether any kernel, copy or fill carries a graph node: then graphs were traced by node."""
+    tables = (
+        column_map().kernel_table,
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+    )
+    return any(source.has_rows(table, "graphNodeId") for table in tables)
 
 
 def _refuse_foreign(source: Source) -> None:
