@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tracebook.notices import Notice
+
 Basis = Literal["exact", "derived", "assumed"]
 
 
@@ -65,7 +67,8 @@ class Plan:
     `small_bytes` holds, per phase, the bytes that have no kernel of their own
     (norms, convolution weights, biases, per-layer vectors).
     `attention_layers` and `recurrent_layers` are the target's layers by kind.
-    `description` says in words what is drafted and how (for messages).
+    `description` says in words what is drafted and how (for messages). `notices`
+    name what had to be assumed.
     """
 
     blocks: tuple[Block, ...]
@@ -75,6 +78,7 @@ class Plan:
     draft_tokens: int | None
     draft_method: str
     description: str
+    notices: tuple[Notice, ...] = ()
 
     @property
     def reads(self) -> tuple[Read, ...]:

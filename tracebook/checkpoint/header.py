@@ -1,0 +1,208 @@
+"""A checkpoint as its headers tell it: which tensors, how many bytes. No weight is loaded.
+
+In: a directory, a .safetensors file or a header bundle.
+Out: a `Checkpoint` with one row per tensor, bytes from `data_offsets` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tracebook.checkpoint.bundle import read_bundle, write_bundle
+from tracebook.checkpoint.directory import read_config_beside, read_directory
+from tracebook.checkpoint.safetensors_header import (
+    FileHeader,
+    TensorColumns,
+    check_entries,
+    read_file_header,
+)
+from tracebook.errors import BadHeader, CheckpointError
+from tracebook.notices import Notice
+
+#: One row per tensor, in file order.
+TENSOR_SCHEMA: dict[str, pl.DataType] = {
+    "file": pl.String(),
+    "name": pl.String(),
+    "dtype": pl.String(),
+    "shape": pl.List(pl.Int64()),
+    "bytes": pl.Int64(),
+}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All tensors of a checkpoint.
+
+    Attributes:
+        name: Directory, file or bundle name without its endings, for messages.
+        source: `directory`, `file` or `bundle`.
+        tensors: TENSOR_SCHEMA.
+        config: Content of config.json, None where absent.
+        warnings: What is odd about the files.
+        total_size: `metadata.total_size` of the index, None where absent. Often wrong
+            (sum of file sizes, or 0), so it is shown but never used.
+    """
+
+    name: str
+    source: str
+    tensors: pl.DataFrame
+    config: dict[str, Any] | None = None
+    warnings: tuple[Notice, ...] = field(default_factory=tuple)
+    total_size: int | None = None
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of tensor data."""
+        return int(self.tensors["bytes"].sum())
+
+
+@dataclass(frozen=True)
+class _Source:
+    kind: str
+    files: tuple[FileHeader, ...]
+    config: dict[str, Any] | None = None
+    index: dict[str, Any] | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+def read_checkpoint(source: str | Path) -> Checkpoint:
+    """Read all headers of a checkpoint.
+
+    Args:
+        source: A directory (index first, else every .safetensors file), one
+            .safetensors file, or a header bundle (.json.gz or .json).
+
+    Returns:
+        The checkpoint; a tensor found in two files counts once.
+
+    Raises:
+        CheckpointError: Nothing there that can be read.
+        BadHeader: A file breaks the format.
+    """
+    path = Path(source)
+    opened = _open(path)
+    columns = [(file.name, check_entries(file)) for file in opened.files]
+    tensors, repeated = _without_repeats(_frame(columns))
+    if tensors.is_empty():
+        raise CheckpointError(f"{path.name}: the headers list no tensors.")
+    notices = [*opened.notices, *(notice for _, column in columns for notice in column.notices)]
+    if opened.index is not None:
+        notices.extend(_index_notices(opened.index, tensors))
+    total_size = ((opened.index or {}).get("metadata") or {}).get("total_size")
+    return Checkpoint(
+        name=_display_name(path),
+        source=opened.kind,
+        tensors=tensors,
+        config=opened.config,
+        warnings=(*notices, *repeated),
+        total_size=total_size if type(total_size) is int else None,
+    )
+
+
+def save_bundle(source: str | Path, path: str | Path) -> None:
+    """Write the headers of a checkpoint into one header bundle.
+
+    Args:
+        source: Anything `read_checkpoint` accepts.
+        path: Where to write; gzip unless it ends in .json.
+
+    Raises:
+        CheckpointError: The source cannot be read or the bundle not written.
+    """
+    opened = _open(Path(source))
+    for file in opened.files:
+        check_entries(file)
+    write_bundle(Path(path), opened.files, opened.config, opened.index)
+
+
+def _open(path: Path) -> _Source:
+    if path.is_dir():
+        files, config, index, notices = read_directory(path)
+        return _Source("directory", files, config, index, notices)
+    if not path.is_file():
+        if path.is_symlink():
+            raise BadHeader(f"{path}: a broken link.", "Fetch the file it should point at.")
+        raise CheckpointError(
+            f"{path}: no such file or directory.",
+            "Give a checkpoint directory, a .safetensors file or a header bundle.",
+        )
+    if path.name.endswith((".json", ".json.gz")):
+        files, config, index = read_bundle(path)
+        return _Source("bundle", files, config, index)
+    header = read_file_header(path, path.name)
+    return _Source("file", (header,), read_config_beside(path))
+
+
+def _display_name(path: Path) -> str:
+    name = path.resolve().name
+    for ending in (".gz", ".json", ".headers", ".safetensors"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def _frame(columns: list[tuple[str, TensorColumns]]) -> pl.DataFrame:
+    """Join the columns of all files into one frame."""
+    return pl.DataFrame(
+        {
+            "file": [name for name, column in columns for _ in column.names],
+            "name": [value for _, column in columns for value in column.names],
+            "dtype": [value for _, column in columns for value in column.dtypes],
+            "shape": [value for _, column in columns for value in column.shapes],
+            "bytes": [value for _, column in columns for value in column.bytes],
+        },
+        schema=TENSOR_SCHEMA,
+    )
+
+
+def _without_repeats(tensors: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
+    """Keep the first of tensors with one name, and say which files held them twice."""
+    if tensors["name"].n_unique() == tensors.height:
+        return tensors, ()
+    twice = tensors.filter(pl.col("name").is_duplicated())
+    first = twice.unique("name", keep="first", maintain_order=True)
+    notices = [
+        Notice(
+            "repeated-tensor",
+            f"{first.height} tensors are in more than one file and count once "
+            f"(first: {first['name'][0]}).",
+        )
+    ]
+    unlike = twice.unique(["name", "dtype", "shape"]).filter(pl.col("name").is_duplicated())
+    if not unlike.is_empty():
+        notices.append(
+            Notice(
+                "repeated-tensor-differs",
+                f"Tensor {unlike['name'].sort()[0]} has another dtype or shape in a second file; "
+                "the first one counts.",
+                "Files of two checkpoints are mixed here: give the index or one file.",
+            )
+        )
+    return tensors.unique("name", keep="first", maintain_order=True), tuple(notices)
+
+
+def _index_notices(index: dict[str, Any], tensors: pl.DataFrame) -> list[Notice]:
+    """Compare the names of the index with those of the headers, both ways."""
+    indexed = set(index.get("weight_map") or {})
+    found = set(tensors["name"])
+    notices = []
+    if missing := sorted(indexed - found):
+        notices.append(
+            Notice(
+                "index-names-missing",
+                f"The index names {len(missing)} tensors that no header has (first: {missing[0]}).",
+                "The index belongs to another version of the files.",
+            )
+        )
+    if extra := sorted(found - indexed):
+        notices.append(
+            Notice(
+                "not-in-index",
+                f"{len(extra)} tensors are in the files but not in the index (first: {extra[0]}); "
+                "they are counted.",
+            )
+        )
+    return notices
