@@ -12,6 +12,9 @@ from tracebook.notices import Notice
 
 INDEX_NAME = "model.safetensors.index.json"
 
+#: Where huggingface_hub leaves unfinished downloads: in its cache, and beside a local copy.
+_UNFINISHED = ("blobs/*.incomplete", ".cache/huggingface/download/**/*.incomplete")
+
 
 def read_directory(
     path: Path,
@@ -125,7 +128,7 @@ def _existing(path: Path, name: str) -> Path:
 
 
 def _nothing_found(path: Path) -> CheckpointError:
-    if any(path.glob(".cache/huggingface/download/**/*.incomplete")):
+    if any(any(path.glob(pattern)) for pattern in _UNFINISHED):
         return CheckpointError(
             f"{path}: only an unfinished download, no .safetensors file.",
             "Finish the download.",

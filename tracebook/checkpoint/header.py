@@ -138,6 +138,10 @@ def _open(path: Path) -> _Source:
 
 
 def _display_name(path: Path) -> str:
+    path = path.absolute()
+    if path.parent.name == "snapshots" and path.parents[1].name.startswith("models--"):
+        # In a Hugging Face cache the directory is named by its commit.
+        return path.parents[1].name.removeprefix("models--").replace("--", "/")
     name = path.resolve().name
     for ending in (".gz", ".json", ".headers", ".safetensors"):
         name = name.removesuffix(ending)
