@@ -1,0 +1,125 @@
+"""The command line: a group of commands that are imported when they are run.
+
+Each command is one module with one click command and no arithmetic. Errors meet here,
+in one place: what a user can cause is told in a sentence with a hint, anything else
+is told as a fault of the program.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from tracebook import __version__
+from tracebook.errors import TracebookError
+
+#: Command, where it lives, and the line that `tracebook --help` shows for it: the help
+#: of the group then needs no command's module.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "report": (
+        "tracebook.cli.report_command:report_command",
+        "Time, bytes and GB/s of each phase of a decode step.",
+    ),
+    "kernels": (
+        "tracebook.cli.kernels_command:kernels_command",
+        "Every kernel with its phase, layer and matrix.",
+    ),
+    "bytes": (
+        "tracebook.cli.bytes_command:bytes_command",
+        "What a checkpoint holds and what one step reads of it.",
+    ),
+    "synth": (
+        "tracebook.cli.synth_command:synth_command",
+        "Make a synthetic trace from a run description.",
+    ),
+}
+
+#: Exit status of a program that was stopped by SIGINT, and of one whose reader left.
+_INTERRUPTED, _READER_LEFT = 130, 141
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: D102
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: D102
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(  # noqa: D102
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; leave quietly when the reader of a pipe has left."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes stdout once more at exit: give it somewhere to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(_READER_LEFT) from None
+        return result
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: tracebook report run.sqlite --checkpoint model/",
+)
+@click.version_option(__version__, prog_name="tracebook")
+@click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
+@click.pass_obj
+def cli(state: dict[str, bool], debug: bool) -> None:
+    """Where one LLM decode step spends its time, from an Nsight Systems trace."""
+    state["debug"] = debug
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status (the one error boundary)."""
+    state = {"debug": False}
+    try:
+        status = cli.main(
+            args=None if args is None else list(args),
+            prog_name="tracebook",
+            obj=state,
+            standalone_mode=False,
+        )
+    except click.exceptions.Abort:
+        click.echo("Interrupted.", err=True)
+        return _INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except TracebookError as error:
+        _tell(error.message, error.hint, debug=state["debug"])
+        return error.exit_code
+    except Exception as error:
+        sentence = f"tracebook failed ({type(error).__name__}: {error}). This is a fault in it."
+        _tell(sentence, "Run `tracebook --debug ...` and report the trace.", debug=state["debug"])
+        return 1
+    return status if isinstance(status, int) else 0
+
+
+def _tell(message: str, hint: str | None, *, debug: bool) -> None:
+    """Print an error for people."""
+    if debug:
+        traceback.print_exc()
+    click.echo(f"Error: {message}", err=True)
+    if hint:
+        click.echo(f"Hint: {hint}", err=True)

@@ -1,0 +1,327 @@
+"""The account of a step: time and bytes per phase, and how near to the roofline.
+
+In: labelled kernels, the machine and the run description. Out: a `Report`. Two laws
+hold here: time (`step_time`), and bytes: a phase's weight bytes are those of the plan's
+reads that a kernel was found for, and the total is their sum. A rate is bytes over the
+median time; a floor is bytes over the machine's published peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from tracebook.cautions import cautions
+from tracebook.checkpoint.plan import Plan
+from tracebook.config import RunDescription, is_hub_id
+from tracebook.errors import NoDecodeSteps
+from tracebook.kernels.labels import Labelled
+from tracebook.machine import Machine
+from tracebook.phases import Phase
+from tracebook.report import (
+    Dropped,
+    MachineFacts,
+    PartRow,
+    PhaseRow,
+    Report,
+    RunFacts,
+    StepFacts,
+    Total,
+    TraceFacts,
+    Unclassified,
+    UnknownName,
+)
+from tracebook.stats import summarise_ns
+from tracebook.step_time import (
+    Groups,
+    Ints,
+    StepTime,
+    group,
+    share_out,
+    sum_per_step,
+    time_per_step,
+)
+from tracebook.trace import Trace
+from tracebook.traffic import phase_traffic
+from tracebook.units import floor_ms, gbps, ms, percent, rounded
+
+_BASES = ("exact", "derived", "assumed")
+
+
+def account(labelled: Labelled, *, trace: Trace, machine: Machine, run: RunDescription) -> Report:
+    """Account for the kept steps.
+
+    Args:
+        labelled: What the kernel stages found.
+        trace: The capture that it was found in.
+        machine: The roofline.
+        run: The run description, methods and defaults filled in where they are known.
+
+    Raises:
+        NoDecodeSteps: No step was kept.
+        ConservationError: A law of conservation does not hold (a fault of the program).
+    """
+    if labelled.steps.is_empty():
+        raise NoDecodeSteps(
+            "No steady decode step was kept, so there is nothing to account for.",
+            "Record more decode steps, or look at the kernels with `tracebook kernels`.",
+        )
+    time = share_out(labelled.rows, labelled.steps)
+    run_facts = _run_facts(run, labelled.plan)
+    report = Report(
+        trace=_trace_facts(trace, labelled),
+        machine=MachineFacts(
+            machine.name, machine.bandwidth_gbps, machine.ceiling_gbps, machine.source
+        ),
+        run=run_facts,
+        steps=_step_facts(labelled, time, run_facts.tokens_per_step),
+        phase_rows=_phase_rows(labelled, time, machine),
+        total=_total(labelled, time, machine),
+        unclassified=_unclassified(time, trace.names),
+        warnings=(),
+        layer_rows=_part_rows(labelled, time, machine, ("phase", "layer")),
+        matrix_rows=_part_rows(labelled, time, machine, ("phase", "op", "matrix")),
+    )
+    return cautions(report, labelled, machine)
+
+
+def shown(source: str | Path) -> str:
+    """A path as a report may keep it: below the working directory, else its name alone.
+
+    An absolute path can hold a user's name, which must not get into anything saved.
+    """
+    text = str(source)
+    if is_hub_id(text) and not Path(text).exists():
+        return text
+    path = Path(text).absolute()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
+
+
+def _trace_facts(trace: Trace, labelled: Labelled) -> TraceFacts:
+    info = trace.info
+    names = [gpu.name for gpu in info.gpus if gpu.device == labelled.device]
+    gpu = names[0] if names else info.gpus[0].name if len(info.gpus) == 1 else None
+    return TraceFacts(
+        path=shown(info.path),
+        nsys_version=info.nsys_version,
+        schema_version=info.schema_version,
+        capture_mode=info.capture_mode,
+        gpu=gpu,
+        synthetic=info.synthetic,
+        device=labelled.device,
+        pid=labelled.pid,
+    )
+
+
+def _run_facts(run: RunDescription, plan: Plan | None) -> RunFacts:
+    """What was run, and which settings nobody gave."""
+    assumed = []
+    method: str | None = run.draft_method
+    if method is None and plan is not None:
+        method = plan.draft_method
+        assumed.append(f"draft method {method}")
+    batch = run.batch
+    if batch is None:
+        batch = 1
+        assumed.append("batch 1")
+    tokens, basis = run.tokens_per_step, "given"
+    if tokens is None:
+        tokens = float(batch) if method == "none" else None
+        basis = "assumed" if assumed else "derived"
+    return RunFacts(
+        target=shown(run.target) if run.target else None,
+        drafter=shown(run.drafter) if run.drafter else None,
+        draft_method=method,
+        draft_tokens=run.draft_tokens if plan is None else plan.draft_tokens,
+        draft_head=shown(run.draft_head) if run.draft_head else None,
+        batch=batch,
+        tokens_per_step=tokens,
+        context_tokens=run.context_tokens,
+        tokens_basis=None if tokens is None else basis,
+        assumed=tuple(assumed),
+    )
+
+
+def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | None) -> StepFacts:
+    whole = np.zeros(time.steps, dtype=np.int64)
+    np.add.at(whole, time.whole.step, time.whole.ns)
+    wall_ms = summarise_ns(time.wall_ns)
+    return StepFacts(
+        found=labelled.found,
+        kept=time.steps,
+        dropped=tuple(Dropped(reason, count) for reason, count in labelled.dropped),
+        source=labelled.source,
+        wall_ms=wall_ms,
+        busy_ms=summarise_ns(time.wall_ns - time.idle_ns),
+        idle_ms=summarise_ns(time.idle_ns),
+        kernel_sum_ms=summarise_ns(whole),
+        tokens_per_s=rounded(tokens_per_step / wall_ms.median * 1e3) if tokens_per_step else None,
+    )
+
+
+def _phase_rows(labelled: Labelled, time: StepTime, machine: Machine) -> tuple[PhaseRow, ...]:
+    groups = group(time.rows, ("phase",))
+    owned = time_per_step(groups, time.owned, time.steps)
+    whole = time_per_step(groups, time.whole, time.steps)
+    kernels = _kernels_per_step(groups, time, labelled.steps)
+    evidence = _evidence(time)
+    wall_ns = int(time.wall_ns.sum())
+    rows = []
+    for code, phase in _in_report_order(groups):
+        if not owned[code].any() and not kernels[code].any():
+            continue
+        weight_bytes, basis = _weight_bytes(labelled, phase)
+        traffic = phase_traffic(weight_bytes)
+        summary = summarise_ns(owned[code])
+        traffic_gbps = gbps(traffic.traffic_bytes, summary.median)
+        rows.append(
+            PhaseRow(
+                phase=phase,
+                ms=summary,
+                share=rounded(int(owned[code].sum()) / wall_ns),
+                kernels=_lower_median(kernels[code]),
+                passes=labelled.verdict.passes.get(phase, 1) if labelled.verdict else None,
+                weight_bytes=weight_bytes,
+                traffic_bytes=traffic.traffic_bytes,
+                basis=basis,
+                weight_gbps=gbps(weight_bytes, summary.median),
+                traffic_gbps=traffic_gbps,
+                roofline_pct=percent(traffic_gbps, machine.bandwidth_gbps),
+                floor_ms=floor_ms(traffic.traffic_bytes, machine.bandwidth_gbps),
+                evidence=evidence.get(phase, {}),
+                traffic_basis=traffic.basis,
+                ceiling_pct=percent(traffic_gbps, machine.ceiling_gbps),
+                kernel_sum_ms=summarise_ns(whole[code]),
+            )
+        )
+    return tuple(rows)
+
+
+def _in_report_order(groups: Groups) -> list[tuple[int, str]]:
+    """Codes and names of phases in the order of `Phase`."""
+    order = [phase.value for phase in Phase]
+    named = [(code, str(key[0])) for code, key in enumerate(groups.keys)]
+    return sorted(named, key=lambda item: order.index(item[1]))
+
+
+def _weight_bytes(labelled: Labelled, phase: str) -> tuple[int | None, str | None]:
+    """Weight bytes of a phase per step with their basis; None where not to be trusted."""
+    if labelled.verdict is None or not labelled.verdict.bytes_trusted:
+        return None, None
+    reads = labelled.plan.reads if labelled.plan else ()
+    bases = [_BASES.index(read.basis) for read in reads if read.phase == phase]
+    return labelled.verdict.matched_bytes.get(phase, 0), _BASES[max(bases, default=0)]
+
+
+def _evidence(time: StepTime) -> dict[str, dict[str, float]]:
+    """Per phase, the share of its time that each kind of evidence decided."""
+    groups = group(time.rows, ("phase", "evidence"))
+    totals = time_per_step(groups, time.owned, time.steps).sum(axis=1)
+    by_phase: dict[str, dict[str, int]] = {}
+    for (phase, kind), total in zip(groups.keys, totals, strict=True):
+        by_phase.setdefault(str(phase), {})[str(kind)] = int(total)
+    return {
+        phase: {kind: rounded(ns / sum(kinds.values())) for kind, ns in kinds.items() if ns}
+        for phase, kinds in by_phase.items()
+    }
+
+
+def _total(labelled: Labelled, time: StepTime, machine: Machine) -> Total:
+    trusted = labelled.verdict is not None and labelled.verdict.bytes_trusted
+    matched = labelled.verdict.matched_bytes if labelled.verdict and trusted else {}
+    weight_bytes = sum(matched.values()) if trusted else None
+    traffic = [phase_traffic(value).traffic_bytes for value in matched.values()]
+    traffic_bytes = sum(value or 0 for value in traffic) if trusted else None
+    median_ms = summarise_ns(time.wall_ns).median
+    traffic_gbps = gbps(traffic_bytes, median_ms)
+    floor = floor_ms(traffic_bytes, machine.bandwidth_gbps)
+    return Total(
+        weight_bytes=weight_bytes,
+        traffic_bytes=traffic_bytes,
+        weight_gbps=gbps(weight_bytes, median_ms),
+        traffic_gbps=traffic_gbps,
+        roofline_pct=percent(traffic_gbps, machine.bandwidth_gbps),
+        floor_ms=floor,
+        ceiling_steps_per_s=rounded(1e3 / floor) if floor else None,
+        ceiling_pct=percent(traffic_gbps, machine.ceiling_gbps),
+    )
+
+
+def _unclassified(time: StepTime, names: pl.DataFrame) -> Unclassified:
+    """Time without a phase, and the kernel names that it went to."""
+    unknown = time.rows.with_columns(
+        pl.when(pl.col("phase") == Phase.UNCLASSIFIED).then("name_id").alias("unknown_name")
+    )
+    groups = group(unknown, ("unknown_name",))
+    owned = time_per_step(groups, time.owned, time.steps)
+    per_step = owned.sum(axis=0)
+    pieces = np.zeros(len(groups.keys), dtype=np.int64)
+    code = groups.code[time.owned.row]
+    np.add.at(pieces, code[code >= 0], 1)
+    by_id = dict(names.select("name_id", "name").iter_rows())
+    listed = [
+        UnknownName(
+            name=str(by_id.get(key[0], f"name {key[0]}")),
+            kernels=round(int(pieces[code]) / time.steps),
+            ms=ms(int(owned[code].sum()) / time.steps),
+        )
+        for code, key in enumerate(groups.keys)
+        if owned[code].any()
+    ]
+    return Unclassified(
+        ms=summarise_ns(per_step),
+        share=rounded(int(per_step.sum()) / int(time.wall_ns.sum())),
+        names=tuple(sorted(listed, key=lambda entry: (-entry.ms, entry.name))),
+    )
+
+
+def _part_rows(
+    labelled: Labelled, time: StepTime, machine: Machine, columns: Sequence[str]
+) -> tuple[PartRow, ...]:
+    """Parts of phases: time and matched bytes by layer, or by matrix."""
+    groups = group(time.rows, columns)
+    owned = time_per_step(groups, time.owned, time.steps)
+    kernels = _kernels_per_step(groups, time, labelled.steps)
+    matched = time.rows["weight_bytes"].fill_null(0).cast(pl.Int64).to_numpy()
+    weights = sum_per_step(groups, time.rows, matched, labelled.steps)
+    trusted = labelled.verdict is not None and labelled.verdict.bytes_trusted
+    order = [phase.value for phase in Phase]
+    rows = []
+    for code, key in enumerate(groups.keys):
+        if not owned[code].any():
+            continue
+        named = dict(zip(columns, key, strict=True))
+        summary = summarise_ns(owned[code])
+        weight_bytes = _lower_median(weights[code]) if trusted else None
+        rate = gbps(weight_bytes, summary.median)
+        rows.append(
+            PartRow(
+                phase=str(named["phase"]),
+                layer=None if "layer" not in named else int(named["layer"]),
+                op=None if "op" not in named else str(named["op"]),
+                matrix=None if "matrix" not in named else str(named["matrix"]),
+                ms=summary,
+                kernels=_lower_median(kernels[code]),
+                weight_bytes=weight_bytes,
+                weight_gbps=rate,
+                roofline_pct=percent(rate, machine.bandwidth_gbps),
+            )
+        )
+    by_time = "layer" not in columns
+    rows.sort(
+        key=lambda row: (order.index(row.phase), -row.ms.median if by_time else row.layer or 0)
+    )
+    return tuple(rows)
+
+
+def _kernels_per_step(groups: Groups, time: StepTime, steps: pl.DataFrame) -> Ints:
+    ones = np.ones(time.rows.height, dtype=np.int64)
+    return sum_per_step(groups, time.rows, ones, steps)
+
+
+def _lower_median(values: Ints) -> int:
+    """A median that is one of the values, so that a count stays a count."""
+    return int(np.sort(values)[(len(values) - 1) // 2])

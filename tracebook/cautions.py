@@ -1,0 +1,161 @@
+"""What a reader must know before believing a report.
+
+In: a report and what it was made from. Out: the same report with its warnings, those of
+the earlier stages first. Every figure that is missing is explained here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tracebook.kernels.labels import Labelled
+from tracebook.machine import Machine
+from tracebook.notices import Notice
+from tracebook.report import Report
+from tracebook.stats import FEWEST_FOR_INTERVAL
+
+#: Share of the wall time without a phase above which the account is called incomplete.
+UNCLASSIFIED_SHARE = 0.01
+
+#: Difference between summed durations and busy time, as a share, that is worth a line.
+OVERLAP_SHARE = 0.001
+
+
+def cautions(report: Report, labelled: Labelled, machine: Machine) -> Report:
+    """Add every warning that the report needs."""
+    found = [
+        *_about_trace(report),
+        *labelled.notices,
+        *machine.notices,
+        *_about_bytes(labelled),
+        *_about_bandwidth(report),
+        *_about_roofline(report),
+        *_about_steps(report),
+        *_about_unclassified(report),
+        *_about_tokens(report),
+    ]
+    return replace(report, warnings=tuple(dict.fromkeys(found)))
+
+
+def _about_trace(report: Report) -> list[Notice]:
+    if not report.trace.synthetic:
+        return []
+    return [
+        Notice(
+            "synthetic",
+            "This trace was synthesised: its times come from a model, not from a GPU.",
+        )
+    ]
+
+
+def _about_bytes(labelled: Labelled) -> list[Notice]:
+    if labelled.verdict is None:
+        return [
+            Notice(
+                "no_checkpoint",
+                "Bytes, GB/s and floors are missing: no checkpoint is known.",
+                "Add --checkpoint PATH (a directory, a file or a header bundle).",
+            )
+        ]
+    found = []
+    if not labelled.verdict.bytes_trusted:
+        found.append(
+            Notice(
+                "bytes_untrusted",
+                "Bytes, GB/s and floors are left out: the checkpoint does not explain the "
+                f"kernels ({100 * labelled.verdict.matched_share:.1f} % of its bytes found, "
+                f"{100 * labelled.verdict.off_share:.1f} % of those at an odd speed).",
+                "Check --checkpoint, --drafter, --draft-method, --draft-tokens and --draft-head.",
+            )
+        )
+    if not labelled.verdict.phases_trusted:
+        found.append(
+            Notice(
+                "phases_untrusted",
+                "The phases below are doubtful: "
+                f"{100 * labelled.verdict.unmatched_gemm_share:.1f} % of the busy time is in "
+                "matrix kernels that the checkpoint does not explain.",
+                "Check that target, drafter and draft method are those of the run.",
+            )
+        )
+    return found
+
+
+def _about_bandwidth(report: Report) -> list[Notice]:
+    if report.machine.bandwidth_gbps is not None:
+        return []
+    return [
+        Notice(
+            "no_bandwidth",
+            "Percent of peak and floors are missing: the machine's bandwidth is not known.",
+            "Add --bandwidth GBPS or --machine NAME.",
+        )
+    ]
+
+
+def _about_roofline(report: Report) -> list[Notice]:
+    peak = report.machine.bandwidth_gbps
+    return [
+        Notice(
+            "above_roofline",
+            f"{row.phase} reads {row.traffic_gbps:.1f} GB/s, {row.roofline_pct:.1f} % of the "
+            f"peak of {peak:g} GB/s: more than the machine can.",
+            "The peak is set too low, weights stay in a cache, or the checkpoint is another one.",
+        )
+        for row in report.phase_rows
+        if row.roofline_pct is not None and row.traffic_gbps is not None and row.roofline_pct > 100
+    ]
+
+
+def _about_steps(report: Report) -> list[Notice]:
+    steps = report.steps
+    found = []
+    if steps.kept < FEWEST_FOR_INTERVAL:
+        found.append(
+            Notice(
+                "few_steps",
+                f"Only {steps.kept} steady steps: too few for a 95 % interval of the median.",
+                f"Record {FEWEST_FOR_INTERVAL} steps or more, better 30.",
+            )
+        )
+    surplus = steps.kernel_sum_ms.mean - steps.busy_ms.mean
+    if surplus > OVERLAP_SHARE * steps.busy_ms.mean:
+        found.append(
+            Notice(
+                "overlap",
+                f"Kernels overlap: their durations add up to {steps.kernel_sum_ms.mean:.2f} ms "
+                f"per step, the GPU is busy for {steps.busy_ms.mean:.2f} ms.",
+                "Times above are exclusive; kernel_sum_ms in the JSON holds the plain sums.",
+            )
+        )
+    return found
+
+
+def _about_unclassified(report: Report) -> list[Notice]:
+    if report.unclassified.share <= UNCLASSIFIED_SHARE:
+        return []
+    return [
+        Notice(
+            "unclassified",
+            f"{100 * report.unclassified.share:.1f} % of the step has no phase.",
+            "`tracebook kernels RUN --unclassified` prints the names as rules for --rules.",
+        )
+    ]
+
+
+def _about_tokens(report: Report) -> list[Notice]:
+    if report.steps.tokens_per_s is not None:
+        return []
+    reason = (
+        "the draft method is not known"
+        if report.run.draft_method is None
+        else "how many drafts are accepted is not in the trace"
+    )
+    return [
+        Notice(
+            "tokens_unknown",
+            f"Tokens per second are missing: {reason}.",
+            "Add --tokens-per-step from your benchmark"
+            + (" or --draft-method none." if report.run.draft_method is None else "."),
+        )
+    ]

@@ -1,0 +1,95 @@
+"""Options that several commands share, and how they write what they make."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+
+from tracebook.config import DraftMethod
+from tracebook.errors import TracebookError
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_NS_PER_UNIT = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+def capture_time(text: str) -> int:
+    """Read a time with its unit (1.5s, 200ms) as ns since the capture began."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", text.strip())
+    if match is None:
+        raise click.BadParameter(f"{text!r} needs a number and a unit, as in 1.5s or 200ms.")
+    return round(float(match[1]) * _NS_PER_UNIT[match[2]])
+
+
+_RUN_OPTIONS = (
+    click.argument("trace", type=click.Path(path_type=Path)),
+    click.option("--checkpoint", metavar="PATH", help="Target: directory, file, bundle or hub id."),
+    click.option("--drafter", metavar="PATH", help="Checkpoint of the drafter."),
+    click.option(
+        "--draft-method", type=click.Choice(get_args(DraftMethod)), help="How tokens are drafted."
+    ),
+    click.option("--draft-tokens", type=int, metavar="K", help="Tokens drafted per step."),
+    click.option("--draft-head", metavar="PATH", help="Checkpoint of the drafter's own head."),
+    click.option("--bandwidth", type=float, metavar="GBPS", help="Published peak, in GB/s."),
+    click.option("--machine", metavar="NAME", help="Name in the machine table."),
+    click.option("--ceiling-gbps", type=float, metavar="GBPS", help="Measured read ceiling."),
+    click.option("--context-tokens", type=int, metavar="N", help="Tokens in the context."),
+    click.option("--batch", type=int, metavar="N", help="Sequences decoded at once."),
+    click.option("--tokens-per-step", type=float, metavar="N", help="Tokens a step yields."),
+    click.option("--device", type=int, metavar="N", help="Device to examine."),
+    click.option("--pid", type=int, metavar="N", help="Process to examine."),
+    click.option("--from", "from_ns", type=capture_time, metavar="TIME", help="Begin at, as 2s."),
+    click.option("--to", "to_ns", type=capture_time, metavar="TIME", help="Stop before, as 9s."),
+    click.option(
+        "--rules",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Kernel rules of your own, tried first.",
+    ),
+    click.option(
+        "--run",
+        "run_file",
+        type=click.Path(path_type=Path),
+        help="Run description (default: run.toml beside the trace).",
+    ),
+)
+
+
+def run_options(command: _F) -> _F:
+    """Add the trace and everything that can be said about its run."""
+    for decorate in reversed(_RUN_OPTIONS):
+        command = decorate(command)
+    return command
+
+
+@contextmanager
+def replacing(path: Path, *, source: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path` that takes its place when all went well.
+
+    Args:
+        path: Where the result shall be.
+        source: The input, which must not be written over.
+
+    Raises:
+        TracebookError: The result would replace the input, or cannot be written.
+    """
+    if path.exists() and source.exists() and path.samefile(source):
+        raise TracebookError(
+            f"The output {path} is the input itself.", "Give another path with --output."
+        )
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield draft
+        draft.replace(path)
+    except OSError as error:
+        raise TracebookError(
+            f"{path} cannot be written: {error.strerror or error}.",
+            "Check that the directory exists and has room.",
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,78 @@
+"""`tracebook report`: the account of a decode step."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracebook.cli.options import replacing, run_options
+from tracebook.render import DETAILS, FORMATS
+
+if TYPE_CHECKING:
+    from tracebook.report import Report
+
+
+@click.command(
+    "report",
+    epilog="Example: tracebook report fixtures/full-recipe/trace.sqlite --detail layers",
+)
+@run_options
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice([*FORMATS, "html"]),
+    default="text",
+    show_default=True,
+    help="How the report is written.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File instead of stdout.")
+@click.option(
+    "--detail",
+    type=click.Choice(DETAILS),
+    default="phases",
+    show_default=True,
+    help="Rows to show; json always holds all.",
+)
+def report_command(
+    trace: Path, format_name: str, output: Path | None, detail: str, **options: Any
+) -> None:
+    """Tell where a decode step spends its time: TRACE in, GB/s per phase out.
+
+    TRACE is an Nsight Systems export (.sqlite), a .nsys-rep, or a report that was
+    saved as JSON. What is not given as an option is read from run.toml beside it.
+    """
+    if format_name == "html":
+        raise click.UsageError("--format html is not there yet; use markdown or json.")
+    from tracebook.render import render
+
+    report = _report(trace, options)
+    if output is None or str(output) == "-":
+        text = render(report, format_name, detail=detail, terminal=sys.stdout.isatty())
+        click.echo(text, nl=False)
+    else:
+        with replacing(output, source=trace) as draft:
+            text = render(report, format_name, detail=detail, terminal=False)
+            draft.write_text(text, encoding="utf-8")
+    if format_name in ("json", "csv"):
+        for warning in report.warnings:
+            click.echo(f"Warning: {warning.message}", err=True)
+
+
+def _report(trace: Path, options: dict[str, Any]) -> Report:
+    """Analyse a trace, or load a report that was saved."""
+    from tracebook.report import Report, is_saved_report
+
+    if is_saved_report(trace):
+        given = sorted(name for name, value in options.items() if value is not None)
+        if given:
+            raise click.UsageError(
+                f"{trace} is a saved report: {', '.join(given)} cannot change it. "
+                "Give the trace instead."
+            )
+        return Report.load(trace)
+    from tracebook.analyze import analyze
+
+    return analyze(trace, **options)

@@ -1,0 +1,213 @@
+"""Sentences and cells that several renderers share, so that they say the same."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tracebook.report import PartRow, PhaseRow, Report
+from tracebook.stats import Summary
+from tracebook.units import gb_text, number_text
+
+#: What a control character in a name becomes: a terminal must not act on it.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: heading, whether it is text, and when it may fall away.
+
+    Columns with a higher `drop` leave first where a terminal is narrow; 0 stays.
+    """
+
+    heading: str
+    text: bool = False
+    drop: int = 0
+
+
+PHASE_COLUMNS = (
+    Column("phase", text=True),
+    Column("ms"),
+    Column("share", drop=3),
+    Column("", text=True, drop=4),
+    Column("GB", drop=2),
+    Column("GB/s"),
+    Column("% of peak"),
+    Column("floor ms", drop=1),
+)
+
+LAYER_COLUMNS = (
+    Column("phase", text=True),
+    Column("layer"),
+    Column("ms"),
+    Column("GB"),
+    Column("GB/s"),
+    Column("% of peak"),
+)
+
+MATRIX_COLUMNS = (
+    Column("phase", text=True),
+    Column("op", text=True, drop=1),
+    Column("matrix", text=True),
+    Column("kernels", drop=2),
+    Column("ms"),
+    Column("GB"),
+    Column("GB/s"),
+    Column("% of peak"),
+)
+
+
+def clean(text: str) -> str:
+    """A name from a trace without characters that a terminal or a reader would act on."""
+    return _CONTROL.sub("?", text)
+
+
+def phase_cells(row: PhaseRow, bar: str) -> list[str]:
+    """One phase as cells of `PHASE_COLUMNS`."""
+    return [
+        row.phase.replace("_", " "),
+        number_text(row.ms.median, 2),
+        f"{100 * row.share:.1f} %",
+        bar,
+        gb_text(row.weight_bytes or None),
+        number_text(row.traffic_gbps, 1),
+        number_text(row.roofline_pct, 1),
+        number_text(row.floor_ms, 2),
+    ]
+
+
+def idle_cells(report: Report, bar: str) -> list[str]:
+    """The idle time as cells of `PHASE_COLUMNS`."""
+    steps = report.steps
+    share = f"{100 * steps.idle_share:.1f} %"
+    return ["idle", number_text(steps.idle_ms.median, 2), share, bar, "-", "-", "-", "-"]
+
+
+def total_cells(report: Report) -> list[str]:
+    """The whole step as cells of `PHASE_COLUMNS`."""
+    total = report.total
+    return [
+        "step",
+        number_text(report.steps.wall_ms.median, 2),
+        "100.0 %",
+        "",
+        gb_text(total.weight_bytes),
+        number_text(total.traffic_gbps, 1),
+        number_text(total.roofline_pct, 1),
+        number_text(total.floor_ms, 2),
+    ]
+
+
+def part_cells(row: PartRow, columns: tuple[Column, ...]) -> list[str]:
+    """A layer or a matrix as cells of its columns."""
+    cells = {
+        "phase": row.phase.replace("_", " "),
+        "layer": str(row.layer),
+        "op": clean(row.op or "-"),
+        "matrix": clean(row.matrix or "-"),
+        "kernels": str(row.kernels),
+        "ms": number_text(row.ms.median, 3),
+        "GB": gb_text(row.weight_bytes),
+        "GB/s": number_text(row.weight_gbps, 1),
+        "% of peak": number_text(row.roofline_pct, 1),
+    }
+    return [cells[column.heading] for column in columns]
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """What was looked at, as label and sentence."""
+    steps, run, machine = report.steps, report.run, report.machine
+    trace = clean(report.trace.path) + (" (synthetic)" if report.trace.synthetic else "")
+    if report.trace.nsys_version:
+        trace += f", nsys {clean(report.trace.nsys_version)}"
+    name = clean(report.trace.gpu or machine.name or "unknown GPU")
+    if machine.bandwidth_gbps is None:
+        peak = "peak unknown"
+    else:
+        peak = f"peak {machine.bandwidth_gbps:g} GB/s ({clean(machine.source or 'no source')})"
+    if machine.ceiling_gbps is not None:
+        peak += f", measured ceiling {machine.ceiling_gbps:g} GB/s"
+    dropped = ", ".join(f"{entry.count} {clean(entry.reason)}" for entry in steps.dropped)
+    kept = f"{steps.kept} of {steps.found} kept" + (f" (left out: {dropped})" if dropped else "")
+    lines = [
+        ("trace", trace),
+        ("machine", f"{name}, {peak}"),
+        ("run", _run_sentence(report)),
+        ("steps", f"{kept}, found by {clean(steps.source)}"),
+        ("step", _step_sentence(report)),
+    ]
+    if run.assumed:
+        lines.append(("assumed", ", ".join(run.assumed) + " (not said)"))
+    return lines
+
+
+def _run_sentence(report: Report) -> str:
+    run = report.run
+    parts = [clean(run.target) if run.target else "no checkpoint"]
+    if run.draft_method == "none":
+        parts.append("no drafter")
+    elif run.draft_method is not None:
+        drafts = f" with {run.draft_tokens} draft tokens" if run.draft_tokens else ""
+        parts.append(run.draft_method + drafts)
+    if run.drafter:
+        parts.append(f"drafter {clean(run.drafter)}")
+    if run.draft_head:
+        parts.append(f"draft head {clean(run.draft_head)}")
+    if run.batch is not None:
+        parts.append(f"batch {run.batch}")
+    return ", ".join(parts)
+
+
+def _step_sentence(report: Report) -> str:
+    sentence = f"{_spread(report.steps.wall_ms)} ms"
+    if report.steps.tokens_per_s is not None:
+        sentence += (
+            f"; {report.steps.tokens_per_s:.1f} tokens/s at "
+            f"{report.run.tokens_per_step:g} per step ({report.run.tokens_basis})"
+        )
+    return sentence
+
+
+def _spread(summary: Summary) -> str:
+    """A median with its 95 % interval, or with its range where there is none."""
+    if summary.ci95 is None:
+        return f"{summary.median:.2f}"
+    return f"{summary.median:.2f} (95 % interval {summary.ci95[0]:.2f} to {summary.ci95[1]:.2f})"
+
+
+def verdict(report: Report) -> str:
+    """The report in one or two sentences: how near to the roofline, and what is lost where."""
+    total, wall = report.total, report.steps.wall_ms.median
+    longest = max(report.phase_rows, key=lambda row: row.ms.median)
+    if total.weight_bytes is None:
+        return (
+            f"A step takes {wall:.2f} ms; {_spoken(longest.phase)} take "
+            f"{100 * longest.share:.0f} % of it."
+        )
+    speed = (
+        f"A step reads {gb_text(total.weight_bytes)} GB of weights in {wall:.2f} ms, "
+        f"{number_text(total.weight_gbps, 1)} GB/s"
+    )
+    if total.roofline_pct is None or total.floor_ms is None:
+        return speed + "."
+    losses = [
+        (row.ms.median - (row.floor_ms or 0.0), _spoken(row.phase)) for row in report.phase_rows
+    ]
+    losses.append((report.steps.idle_ms.median, "idle time"))
+    lost, where = max(losses)
+    return (
+        f"{speed}, {total.roofline_pct:.1f} % of the peak. The floor is {total.floor_ms:.2f} ms; "
+        f"of the {wall - total.floor_ms:.2f} ms above it, {lost:.2f} ms are in {where}."
+    )
+
+
+def _spoken(phase: str) -> str:
+    return "the " + phase.replace("_", " ")
+
+
+def footnote(report: Report) -> str | None:
+    """What the byte columns count."""
+    bases = sorted({row.traffic_basis for row in report.phase_rows if row.traffic_basis})
+    if not bases:
+        return None
+    return f"GB and GB/s count {', '.join(bases)}; a phase without a figure reads none."

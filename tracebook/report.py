@@ -1,0 +1,372 @@
+"""The report: the whole result of an analysis, as data that lives without the trace.
+
+In: what the account computed. Out: JSON with the schema name `tracebook.report/1`,
+and polars frames. Everything drawn, compared or predicted starts from here. Keys are
+only added within a schema number. Figures that cannot be had are null, and a warning
+or the basis beside them says why.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import polars as pl
+
+from tracebook.errors import ReportVersionError
+from tracebook.notices import Notice
+from tracebook.stats import Summary
+
+_FAMILY = "tracebook.report/"
+_VERSION = 1
+SCHEMA = f"{_FAMILY}{_VERSION}"
+
+
+@dataclass(frozen=True)
+class TraceFacts:
+    """The capture. `path` is as the user may show it: never more than was typed."""
+
+    path: str
+    nsys_version: str | None
+    schema_version: str | None
+    capture_mode: str
+    gpu: str | None
+    synthetic: bool
+    device: int | None
+    pid: int | None
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """The roofline: peak and, where known, the measured read ceiling, in GB/s."""
+
+    name: str | None
+    bandwidth_gbps: float | None
+    ceiling_gbps: float | None
+    source: str | None
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What was run. `assumed` names every setting that nobody gave."""
+
+    target: str | None
+    drafter: str | None
+    draft_method: str | None
+    draft_tokens: int | None
+    draft_head: str | None
+    batch: int | None
+    tokens_per_step: float | None
+    context_tokens: int | None
+    tokens_basis: str | None = None
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Steps left out of the account, by reason."""
+
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """The steady steps. `kernel_sum_ms` adds durations, overlaps counted twice."""
+
+    found: int
+    kept: int
+    dropped: tuple[Dropped, ...]
+    source: str
+    wall_ms: Summary
+    busy_ms: Summary
+    idle_ms: Summary
+    kernel_sum_ms: Summary
+    tokens_per_s: float | None
+
+    @property
+    def idle_share(self) -> float:
+        """Idle time as a share of the wall time of all kept steps."""
+        return self.idle_ms.mean / self.wall_ms.mean
+
+
+@dataclass(frozen=True)
+class PhaseRow:
+    """One phase of the median step.
+
+    Attributes:
+        phase: A `Phase` value.
+        ms: Exclusive time per step.
+        share: Of the wall time of all kept steps, 0 to 1.
+        kernels: Kernels in a step (the lower median where steps differ).
+        passes: Sequential passes in a step; None without a checkpoint.
+        weight_bytes: Per step; None where bytes cannot be had.
+        traffic_bytes: Weights and what is known beyond them.
+        basis: Of weight_bytes: `exact`, `derived` or `assumed`.
+        weight_gbps: weight_bytes over the median time.
+        traffic_gbps: traffic_bytes over the median time.
+        roofline_pct: traffic_gbps in percent of the machine's published peak.
+        floor_ms: traffic_bytes at that peak.
+        evidence: Kind of evidence to its share of the phase's time.
+        traffic_basis: What traffic_bytes counts.
+        ceiling_pct: traffic_gbps in percent of the measured read ceiling.
+        kernel_sum_ms: Plain sum of durations, overlaps counted twice.
+    """
+
+    phase: str
+    ms: Summary
+    share: float
+    kernels: int
+    passes: int | None
+    weight_bytes: int | None
+    traffic_bytes: int | None
+    basis: str | None
+    weight_gbps: float | None
+    traffic_gbps: float | None
+    roofline_pct: float | None
+    floor_ms: float | None
+    evidence: dict[str, float]
+    traffic_basis: str | None
+    ceiling_pct: float | None
+    kernel_sum_ms: Summary
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """A part of a phase: a layer, or a kind of matrix over all layers.
+
+    In rows of layers `layer` is set, in rows of matrices `op` and `matrix`.
+    `weight_bytes` counts the matched matrices only, not norms and biases.
+    """
+
+    phase: str
+    layer: int | None
+    op: str | None
+    matrix: str | None
+    ms: Summary
+    kernels: int
+    weight_bytes: int | None
+    weight_gbps: float | None
+    roofline_pct: float | None
+
+
+@dataclass(frozen=True)
+class Total:
+    """The whole step: all phases' bytes over the median wall time."""
+
+    weight_bytes: int | None
+    traffic_bytes: int | None
+    weight_gbps: float | None
+    traffic_gbps: float | None
+    roofline_pct: float | None
+    floor_ms: float | None
+    ceiling_steps_per_s: float | None
+    ceiling_pct: float | None
+
+
+@dataclass(frozen=True)
+class UnknownName:
+    """A kernel name that no rule knows, with its mean time per step."""
+
+    name: str
+    kernels: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Unclassified:
+    """Time that no phase could be given for."""
+
+    ms: Summary
+    share: float
+    names: tuple[UnknownName, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One analysed run. See `docs/method.md` for how each figure is defined."""
+
+    trace: TraceFacts
+    machine: MachineFacts
+    run: RunFacts
+    steps: StepFacts
+    phase_rows: tuple[PhaseRow, ...]
+    total: Total
+    unclassified: Unclassified
+    warnings: tuple[Notice, ...]
+    layer_rows: tuple[PartRow, ...] = ()
+    matrix_rows: tuple[PartRow, ...] = ()
+
+    @property
+    def phases(self) -> pl.DataFrame:
+        """One row per phase: `ms` is the median, the rest of the summary is `ms_*`."""
+        return _frame(PhaseRow, self.phase_rows)
+
+    @property
+    def layers(self) -> pl.DataFrame:
+        """One row per phase and layer."""
+        return _frame(PartRow, self.layer_rows).drop("op", "matrix")
+
+    @property
+    def matrices(self) -> pl.DataFrame:
+        """One row per phase and kind of matrix, over all layers."""
+        return _frame(PartRow, self.matrix_rows).drop("layer")
+
+    def to_json(self) -> str:
+        """The report as JSON text: same report, same bytes."""
+        content = asdict(self)
+        rows = {name: content.pop(f"{name}_rows") for name in ("phase", "layer", "matrix")}
+        document = {
+            "schema": SCHEMA,
+            "trace": content["trace"],
+            "machine": content["machine"],
+            "run": content["run"],
+            "steps": content["steps"],
+            "phases": rows["phase"],
+            "total": content["total"],
+            "unclassified": content["unclassified"],
+            "warnings": content["warnings"],
+            "layers": rows["layer"],
+            "matrices": rows["matrix"],
+        }
+        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ReportVersionError: The text is no report, is damaged, or comes from a
+                newer tracebook.
+        """
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ReportVersionError(
+                f"This is not a saved report: {error}.",
+                "Make one with `tracebook report RUN --format json -o FILE`.",
+            ) from error
+        _check_version(document)
+        content = {key: value for key, value in document.items() if key != "schema"}
+        for part, key in (("phase", "phases"), ("layer", "layers"), ("matrix", "matrices")):
+            content[f"{part}_rows"] = content.pop(key, [])
+        try:
+            return _decode(cls, content)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ReportVersionError(
+                f"The saved report is damaged: {error!r}.",
+                "Make it again with `tracebook report RUN --format json -o FILE`.",
+            ) from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON to a file."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a report that was saved.
+
+        Raises:
+            ReportVersionError: As `from_json`; also where the file cannot be read.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ReportVersionError(
+                f"The saved report {path} cannot be read: {error}.", "Check the path."
+            ) from error
+        return cls.from_json(text)
+
+
+def is_saved_report(path: Path) -> bool:
+    """Whether a file is JSON text, so a saved report rather than a trace."""
+    try:
+        with path.open("rb") as file:
+            return file.read(64).lstrip().startswith(b"{")
+    except OSError:
+        return False
+
+
+def _check_version(document: Any) -> None:
+    """Refuse what is no report, or a newer one."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    number = schema.removeprefix(_FAMILY) if isinstance(schema, str) else ""
+    if not isinstance(schema, str) or not schema.startswith(_FAMILY) or not number.isdecimal():
+        raise ReportVersionError(
+            f"This is not a saved report: its schema is {schema!r}, not {SCHEMA!r}.",
+            "Make one with `tracebook report RUN --format json -o FILE`.",
+        )
+    if int(number) != _VERSION:
+        raise ReportVersionError(
+            f"The report has schema {schema!r}; this tracebook reads {SCHEMA!r}.",
+            "Upgrade tracebook, or make the report again from the trace.",
+        )
+
+
+_T = TypeVar("_T")
+
+
+def _decode(kind: type[_T], value: dict[str, Any]) -> _T:
+    """Build a dataclass of this module from JSON values; keys it does not know pass by."""
+    hints = get_type_hints(kind)
+    known = {name: _typed(hints[name], value[name]) for name in hints if name in value}
+    return kind(**known)
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    """Turn one JSON value into what the annotation says."""
+    if get_origin(hint) in (Union, UnionType):
+        inner = [arm for arm in get_args(hint) if arm is not type(None)]
+        return None if value is None else _typed(inner[0], value)
+    if get_origin(hint) is tuple:
+        return tuple(_typed(get_args(hint)[0], item) for item in value)
+    if hasattr(hint, "__dataclass_fields__"):
+        return _decode(hint, value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    expected = get_origin(hint) or hint
+    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+        raise TypeError(f"{value!r} is not {expected.__name__}")
+    return value
+
+
+_FRAME_TYPES: dict[Any, pl.DataType] = {
+    str: pl.String(),
+    int: pl.Int64(),
+    float: pl.Float64(),
+}
+_SUMMARY_SCHEMA: dict[str, pl.DataType] = {
+    "": pl.Float64(),
+    "_mean": pl.Float64(),
+    "_p05": pl.Float64(),
+    "_p95": pl.Float64(),
+    "_ci95_lo": pl.Float64(),
+    "_ci95_hi": pl.Float64(),
+}
+
+
+def _frame(kind: type[PhaseRow | PartRow], rows: tuple[Any, ...]) -> pl.DataFrame:
+    """Rows as a typed frame, summaries spread over columns, dictionaries left out."""
+    schema: dict[str, pl.DataType] = {}
+    for name, hint in get_type_hints(kind).items():
+        if hint is Summary:
+            schema |= {f"{name}{suffix}": dtype for suffix, dtype in _SUMMARY_SCHEMA.items()}
+        elif get_origin(hint) is not dict:
+            arms = [arm for arm in get_args(hint) or (hint,) if arm is not type(None)]
+            schema[name] = _FRAME_TYPES[arms[0]]
+    return pl.DataFrame([_flat(row) for row in rows], schema=schema, orient="row")
+
+
+def _flat(row: PhaseRow | PartRow) -> list[Any]:
+    """The values of a row in the order of its frame's columns."""
+    values: list[Any] = []
+    for value in (getattr(row, name) for name in row.__dataclass_fields__):
+        if isinstance(value, Summary):
+            low, high = value.ci95 or (None, None)
+            values += [value.median, value.mean, value.p05, value.p95, low, high]
+        elif not isinstance(value, dict):
+            values.append(value)
+    return values
