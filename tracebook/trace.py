@@ -5,11 +5,13 @@ Importers produce a `Trace`; nothing right of them knows about SQLite.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
+
+from tracebook.notices import Notice
 
 CaptureMode = Literal["node", "graph", "unknown"]
 
@@ -60,7 +62,8 @@ class TraceInfo:
     """Facts about a capture. Never holds environment values, user or host names.
 
     `model_hint` is the model named in the captured command line, or None.
-    `synthetic` is True only where the file itself says so.
+    `synthetic` is True only where the file itself says so. `notices` tell what was wrong
+    with the rows, `notes` are their sentences.
     """
 
     path: Path
@@ -70,7 +73,12 @@ class TraceInfo:
     gpus: tuple[Gpu, ...] = ()
     synthetic: bool = False
     model_hint: str | None = None
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The sentences of `notices`."""
+        return tuple(notice.message for notice in self.notices)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tracebook.importers.facts import read_facts
 from tracebook.importers.names import resolve_names
 from tracebook.importers.refusals import is_graph_level, refuse_without_kernels
 from tracebook.importers.source import Source
+from tracebook.notices import Notice
 from tracebook.trace import KERNEL_SCHEMA, Trace
 
 
@@ -38,7 +39,7 @@ def assemble(source: Source, selection: Selection) -> Trace:
         **pick(mapping.optional, present),
     }
     raw = source.kernels(mapping.kernel_table, columns, (selection.from_ns, selection.to_ns))
-    kernels, notes = clean_kernels(raw)
+    kernels, notices = clean_kernels(raw)
     nodes_seen = kernels["graph_node_id"].null_count() < kernels.height
     if is_graph_level(source, mode=info.capture_mode, nodes_seen=nodes_seen):
         raise CaptureIncomplete(
@@ -47,13 +48,13 @@ def assemble(source: Source, selection: Selection) -> Trace:
             "Record again with nsys profile --cuda-graph-trace=node",
         )
     if kernels.is_empty():
-        raise _nothing_left(source, selection, notes)
+        raise _nothing_left(source, selection, notices)
     if info.capture_mode == "unknown" and nodes_seen:
         info = replace(info, capture_mode="node")
     kernels = _selected(source, kernels, selection)
-    names, name_notes = resolve_names(source, kernels)
+    names, name_notices = resolve_names(source, kernels)
     return Trace(
-        info=replace(info, notes=(*info.notes, *notes, *name_notes)),
+        info=replace(info, notices=(*info.notices, *notices, *name_notices)),
         kernels=kernels.select(*KERNEL_SCHEMA),
         names=names,
     )
@@ -84,10 +85,12 @@ def _selected(source: Source, kernels: pl.DataFrame, selection: Selection) -> pl
     return kernels
 
 
-def _nothing_left(source: Source, selection: Selection, notes: tuple[str, ...]) -> TraceError:
+def _nothing_left(source: Source, selection: Selection, notices: tuple[Notice, ...]) -> TraceError:
     if selection.from_ns is None and selection.to_ns is None:
         return TraceError(
-            f"{source.path} has no usable kernel row: {' '.join(notes)}", "Repeat the export."
+            f"{source.path} has no usable kernel row: "
+            + " ".join(notice.message for notice in notices),
+            "Repeat the export.",
         )
     mapping = column_map()
     columns = pick(mapping.required, source.tables[mapping.kernel_table])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from tracebook.importers.source import RawKernels
+from tracebook.notices import Notice
 from tracebook.trace import KERNEL_SCHEMA
 
 #: Times beyond this (73 years in ns, which leaves room for epoch times) and kernels
@@ -20,7 +21,7 @@ _PID_MASK = 0xFFFFFF
 _REQUIRED = ("start_ns", "end_ns", "device")
 
 
-def clean_kernels(raw: RawKernels) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def clean_kernels(raw: RawKernels) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
     """Check, convert and sort kernel rows.
 
     Args:
@@ -29,7 +30,7 @@ def clean_kernels(raw: RawKernels) -> tuple[pl.DataFrame, tuple[str, ...]]:
 
     Returns:
         Frame in KERNEL_SCHEMA plus `short_id` (nullable), sorted by (start_ns, end_ns,
-        kernel_id), and one note for each kind of thing left out.
+        kernel_id), and one notice for each kind of thing left out.
     """
     frame = raw.frame
     name_columns = [c for c in ("full", "short", "mangled") if c in frame.columns]
@@ -37,16 +38,16 @@ def clean_kernels(raw: RawKernels) -> tuple[pl.DataFrame, tuple[str, ...]]:
         name_id=pl.coalesce(name_columns),
         short_id=pl.col("short") if "short" in name_columns else pl.lit(None, pl.Int64),
     )
-    frame, notes = _drop_unusable(frame)
+    frame, notices = _drop_unusable(frame)
     frame, out_of_range = _to_schema(frame)
     lost = {**raw.misfits}
     for column, count in out_of_range.items():
         lost[column] = lost.get(column, 0) + count
-    notes += _lost_values(lost)
-    return _sorted(frame), tuple(notes)
+    notices += _lost_values(lost)
+    return _sorted(frame), tuple(notices)
 
 
-def _drop_unusable(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+def _drop_unusable(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Notice]]:
     """Drop rows that cannot be placed, counting each row under its first reason."""
     start, end = pl.col("start_ns"), pl.col("end_ns")
     missing = pl.any_horizontal(
@@ -61,15 +62,15 @@ def _drop_unusable(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
         (end < start, "that end before they start"),
         (too_long, "longer than 13 days"),
     )
-    notes = []
+    notices = []
     for test, words in reasons:
         bad = frame.select(test.alias("bad"))["bad"]
         count = int(bad.sum())
         if count:
             frame = frame.filter(~bad)
             rows = "1 kernel row" if count == 1 else f"{count:,} kernel rows"
-            notes.append(f"{rows} {words} left out.")
-    return frame, notes
+            notices.append(Notice("rows_dropped", f"{rows} {words} left out."))
+    return frame, notices
 
 
 def _to_schema(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -93,9 +94,12 @@ def _to_schema(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
     return converted, out_of_range
 
 
-def _lost_values(lost: Mapping[str, int]) -> list[str]:
+def _lost_values(lost: Mapping[str, int]) -> list[Notice]:
     return [
-        f"{count:,} values of {column} were not integers in range and count as missing."
+        Notice(
+            "values_dropped",
+            f"{count:,} values of {column} were not integers in range and count as missing.",
+        )
         for column, count in sorted(lost.items())
         if column not in _REQUIRED and column not in ("full", "short", "mangled")
     ]

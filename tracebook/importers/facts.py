@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from tracebook.importers.columns import column_map, pick
 from tracebook.importers.command_line import model_of
 from tracebook.importers.source import Source
+from tracebook.notices import Notice
 from tracebook.trace import CaptureMode, Gpu, TraceInfo
 
 _MODE_SUFFIX = "CUDA_GRAPH_TRACE_OPTIONS:MODE"
 _SYNTHETIC_KEY = "TRACEBOOK_SYNTHETIC"
+#: Messages of DIAGNOSTIC_EVENT that put the kernel rows in doubt, as exports of nsys
+#: 2024 to 2026 word them. (code, pattern in small letters, what is said instead)
+_DIAGNOSTICS = (
+    ("events_lost", r"not all cuda events", "not all CUDA events may have been collected"),
+    (
+        "events_lost",
+        r"cuda.*(dropped|lost|discarded|overflow)|(dropped|lost|discarded|overflow).*cuda",
+        "CUDA events were dropped",
+    ),
+    (
+        "cuda_not_started",
+        r"cuda profiling might (have not|not have) been started",
+        "CUDA profiling may not have been started correctly",
+    ),
+)
+_LOST_HINT = "Record a shorter window, and let the program end by itself."
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 
 
@@ -32,6 +50,7 @@ def read_facts(source: Source) -> TraceInfo:
         gpus=_gpus(source),
         synthetic=_says_synthetic([*export, *capture]),
         model_hint=model_of(capture),
+        notices=_lost_events(source),
     )
 
 
@@ -55,6 +74,24 @@ def _capture_mode(source: Source, capture: Iterable[tuple[object, object]]) -> C
             if word.startswith("node"):
                 return "node"
     return "graph" if source.has_rows(GRAPH_TRACE) else "unknown"
+
+
+def _lost_events(source: Source) -> tuple[Notice, ...]:
+    """What the profiler itself said about events it did not get, counted by kind.
+
+    Its messages can hold paths and names, so only their kind and number are kept.
+    """
+    table = "DIAGNOSTIC_EVENT"
+    if "text" not in source.tables.get(table, ()):
+        return ()
+    texts = [str(text).lower() for (text,) in source.rows(table, ("text",))]
+    notices = []
+    for code, pattern, words in _DIAGNOSTICS:
+        count = sum(1 for text in texts if re.search(pattern, text))
+        if count:
+            times = "once" if count == 1 else f"{count:,} times"
+            notices.append(Notice(code, f"The profiler said {times}: {words}.", _LOST_HINT))
+    return tuple(notices)
 
 
 def _gpus(source: Source) -> tuple[Gpu, ...]:

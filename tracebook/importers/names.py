@@ -9,6 +9,7 @@ import polars as pl
 
 from tracebook.importers.columns import column_map, pick
 from tracebook.importers.source import Source
+from tracebook.notices import Notice
 from tracebook.trace import NAME_SCHEMA
 
 #: Control characters, and those that reorder a line: no compiler writes them, and on a
@@ -16,14 +17,14 @@ from tracebook.trace import NAME_SCHEMA
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
     """Look up the names of `kernels` (columns `name_id`, `short_id`).
 
     The full name falls back on the short one, then on the mangled one, then on
     `unknown-name-ID`.
 
     Returns:
-        Frame in NAME_SCHEMA sorted by name_id, and notes.
+        Frame in NAME_SCHEMA sorted by name_id, and notices.
     """
     pairs = kernels.group_by("name_id").agg(pl.col("short_id").first()).sort("name_id")
     wanted = {key for column in pairs.iter_columns() for key in column.to_list() if key is not None}
@@ -42,12 +43,18 @@ def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, 
         cleaned = (_UNPRINTABLE.sub("\ufffd", name), _UNPRINTABLE.sub("\ufffd", short))
         odd += cleaned != (name, short)
         rows.append((name_id, *cleaned))
-    notes = []
+    notices = []
     if unknown:
-        notes.append(f"{unknown:,} kernel names are missing from StringIds; shown by their id.")
+        words = "1 kernel name is" if unknown == 1 else f"{unknown:,} kernel names are"
+        notices.append(
+            Notice("names_unknown", f"{words} missing from StringIds and shown by the id.")
+        )
     if odd:
-        notes.append(f"{odd:,} kernel names held control characters, shown as \ufffd.")
-    return pl.DataFrame(rows, schema=NAME_SCHEMA, orient="row"), tuple(notes)
+        words = "1 kernel name" if odd == 1 else f"{odd:,} kernel names"
+        notices.append(
+            Notice("names_unprintable", f"{words} held control characters, shown as \ufffd.")
+        )
+    return pl.DataFrame(rows, schema=NAME_SCHEMA, orient="row"), tuple(notices)
 
 
 def _mangled_names(source: Source, name_ids: Collection[int]) -> dict[int, str]:
