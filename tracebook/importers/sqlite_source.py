@@ -26,6 +26,7 @@ _BATCH_ROWS = 65_536
 #: b-tree can claim far more rows than the file has room for.
 _MIN_ROW_BYTES = 8
 _IDS_PER_QUERY = 500
+_LOCK_WAIT_S = 0.5
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def open_sqlite(path: Path, *, shown_as: Path | None = None) -> Iterator[SqliteS
     shown = shown_as or path
     uri = read_only_uri(path, shown)
     try:
-        connection = sqlite3.connect(uri, uri=True, timeout=2.0)
+        connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)
     except sqlite3.Error as error:
         raise _as_trace_error(shown, error) from error
     try:
