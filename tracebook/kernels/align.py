@@ -1,0 +1,343 @@
+"""Byte-time alignment: lay the reads of a plan along the kernels of one step.
+
+At decode a kernel that reads a matrix lasts about bytes / bandwidth, and the
+checkpoint says which matrices are read, in which order. The cheapest monotone
+assignment of kernels to reads is found by dynamic programming over (kernels x
+reads). Moves: a kernel reads nothing, a read has no kernel, a kernel reads one
+run of neighbouring reads of a fusion group, several kernels share one run.
+
+The table is filled row by row with numpy: the only dependency inside a row, a
+read without kernel, is a running minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracebook.checkpoint.plan import Read
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Cost of leaving out a kernel or a read that is large against the smallest group that
+#: matters. One wrong duration costs about 3 (the tail is logarithmic), so a read is
+#: rather matched with an odd kernel than dropped together with it.
+SKIP_COST = 6.0
+PARTIAL_GROUP_COST = 0.6
+GRID_BONUS = 0.4
+ODD_NAME_COST = 1.5
+SPLIT_COST = 0.8
+#: Relative spread of durations around bytes / bandwidth of an exact read.
+SPREAD = 0.10
+DERIVED_SPREAD = 0.35
+#: Time a kernel takes before it streams weights, ns.
+LAUNCH_NS = 1500.0
+#: Output tile sizes N/tile of common GEMM kernels (reference: CUTLASS and cuBLASLt tile lists).
+TILES = (16, 32, 64, 96, 128, 160, 192, 208, 256)
+MAX_SPLIT = 8
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of neighbouring reads of one fusion group, each a candidate for one kernel.
+
+    All arrays have shape (runs,); `first` and `end` index the read list (end exclusive).
+    `table` has shape (width, reads + 1): the runs that end at a column, padded with
+    `len(first)`.
+    """
+
+    first: Ints
+    end: Ints
+    weight_bytes: Floats
+    rows: Ints
+    penalty: Floats
+    spread: Floats
+    kind: Ints
+    table: Ints
+
+
+@dataclass(frozen=True)
+class Column:
+    """Kernels of a step in launch order, arrays of shape (kernels,).
+
+    `match_penalty` is added where the name says that the kernel reads no weights;
+    `skip_factor` scales the cost of leaving it out. `grid` has shape (kernels, 3),
+    0 where unknown. `symbol` compares names and launch shapes for equality only.
+    """
+
+    duration_ns: Floats
+    symbol: Ints
+    match_penalty: Floats
+    skip_factor: Floats
+    grid: Ints
+
+    def take(self, index: Ints) -> Column:
+        """The kernels at `index`, in that order."""
+        return Column(
+            self.duration_ns[index],
+            self.symbol[index],
+            self.match_penalty[index],
+            self.skip_factor[index],
+            self.grid[index],
+        )
+
+
+@dataclass(frozen=True)
+class Match:
+    """Kernels [first_kernel, end_kernel) of a column read the reads [first, end)."""
+
+    first_kernel: int
+    end_kernel: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What a first alignment taught: bias per symbol and which names serve which kind.
+
+    `bias` has shape (symbols,): ln of measured over expected time. `odd` has shape
+    (symbols, kinds): extra cost of a match that goes against the habit.
+    """
+
+    bias: Floats
+    odd: Floats
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """A path through the table: matches in order and what it cost."""
+
+    matches: tuple[Match, ...]
+    cost: float
+    bandwidth_gbps: float
+    duplicates: int = field(default=0)
+
+
+def build_runs(reads: Sequence[Read]) -> Runs:
+    """List every run of neighbouring reads of one fusion group.
+
+    Args:
+        reads: Reads in plan order.
+
+    Returns:
+        The runs, with the penalty for covering only a part of a group.
+    """
+    first: list[int] = []
+    end: list[int] = []
+    penalty: list[float] = []
+    kinds: dict[tuple[str, ...], int] = {}
+    kind: list[int] = []
+    start = 0
+    while start < len(reads):
+        stop = start + 1
+        while stop < len(reads) and reads[stop].group == reads[start].group:
+            stop += 1
+        for i in range(start, stop):
+            for j in range(i + 1, stop + 1):
+                first.append(i)
+                end.append(j)
+                penalty.append(0.0 if j - i == stop - start else PARTIAL_GROUP_COST)
+                name = tuple(read.family for read in reads[i:j])
+                kind.append(kinds.setdefault(name, len(kinds)))
+        start = stop
+    size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
+    rows = np.array([read.rows or 0 for read in reads], dtype=np.int64)
+    spread = np.array([SPREAD if read.basis == "exact" else DERIVED_SPREAD for read in reads])
+    total = np.concatenate([[0.0], np.cumsum(size)])
+    total_rows = np.concatenate([[0], np.cumsum(rows)])
+    first_a, end_a = np.array(first, dtype=np.int64), np.array(end, dtype=np.int64)
+    return Runs(
+        first=first_a,
+        end=end_a,
+        weight_bytes=total[end_a] - total[first_a],
+        rows=total_rows[end_a] - total_rows[first_a],
+        penalty=np.array(penalty),
+        spread=np.array([spread[i:j].max() for i, j in zip(first, end, strict=True)]),
+        kind=np.array(kind, dtype=np.int64),
+        table=_table_by_end(end_a, len(reads)),
+    )
+
+
+def _table_by_end(end: Ints, reads: int) -> Ints:
+    """Indices of the runs that end at each column, padded with len(end)."""
+    by_end: list[list[int]] = [[] for _ in range(reads + 1)]
+    for run, column in enumerate(end.tolist()):
+        by_end[column].append(run)
+    width = max((len(runs) for runs in by_end), default=0)
+    table = np.full((max(width, 1), reads + 1), len(end), dtype=np.int64)
+    for column, runs in enumerate(by_end):
+        table[: len(runs), column] = runs
+    return table
+
+
+def expected_ns(weight_bytes: Floats, bandwidth_gbps: float) -> Floats:
+    """Time of a kernel that reads so many bytes, ns (1 byte/ns = 1 GB/s)."""
+    return LAUNCH_NS + weight_bytes / bandwidth_gbps
+
+
+def match_costs(
+    column: Column,
+    runs: Runs,
+    bandwidth_gbps: float,
+    habits: Habits | None,
+    duration_ns: Floats | None = None,
+) -> Floats:
+    """Cost of each kernel reading each run, shape (kernels, runs + 1); the last is infinite."""
+    duration = column.duration_ns if duration_ns is None else duration_ns
+    ratio = (
+        np.log(np.maximum(duration, 1.0))[:, None]
+        - np.log(expected_ns(runs.weight_bytes, bandwidth_gbps))[None, :]
+    )
+    if habits is not None:
+        ratio = ratio - habits.bias[column.symbol][:, None]
+    cost = np.log1p((ratio / runs.spread) ** 2 / 2)
+    cost += runs.penalty + column.match_penalty[:, None]
+    cost -= GRID_BONUS * grid_fits(column.grid, runs.rows)
+    if habits is not None:
+        cost += habits.odd[column.symbol[:, None], runs.kind[None, :]]
+    padded = np.full((len(duration), len(runs.first) + 1), np.inf)
+    padded[:, :-1] = cost
+    return padded
+
+
+def grid_fits(grid: Ints, rows: Ints) -> NDArray[np.bool_]:
+    """True where a grid dimension is ceil(N / tile) of a common tile, shape (kernels, runs)."""
+    distinct_rows, row_of = np.unique(rows, return_inverse=True)
+    distinct_grids, grid_of = np.unique(grid, axis=0, return_inverse=True)
+    tiles = np.array(TILES)
+    counts = -(-distinct_rows[:, None] // tiles[None, :])
+    hit = (distinct_grids[:, :, None, None] == counts[None, None, :, :]).any(axis=(1, 3))
+    hit &= (distinct_rows > 0)[None, :]
+    # One block fits any small matrix: no evidence.
+    hit &= (distinct_grids.max(axis=1) > 1)[:, None]
+    return np.asarray(hit[grid_of.reshape(-1)][:, row_of.reshape(-1)])
+
+
+def skip_costs(
+    column: Column, reads: Sequence[Read], tau_ns: float, bandwidth_gbps: float
+) -> tuple[Floats, Floats]:
+    """Cost of leaving out each kernel, and each read. `tau_ns` sets what counts as large."""
+    kernel = SKIP_COST * column.duration_ns / (column.duration_ns + tau_ns) * column.skip_factor
+    size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
+    read_cost = SKIP_COST * size / (size + tau_ns * bandwidth_gbps)
+    return kernel, np.where([read.optional for read in reads], 0.0, read_cost)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything one alignment needs, computed once: costs for (kernels x runs)."""
+
+    column: Column
+    runs: Runs
+    match: Floats
+    kernel_skip: Floats
+    read_skip: Floats
+    split: tuple[Floats, ...] = ()
+
+
+def build_table(
+    column: Column,
+    reads: Sequence[Read],
+    runs: Runs,
+    *,
+    bandwidth_gbps: float,
+    tau_ns: float,
+    habits: Habits | None = None,
+    allow_split: bool = False,
+) -> Table:
+    """Compute all costs. `allow_split` lets up to MAX_SPLIT equal kernels share one run."""
+    kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps)
+    split: list[Floats] = []
+    if allow_split:
+        same = np.concatenate([[False], column.symbol[1:] == column.symbol[:-1]])
+        total, alive = column.duration_ns.copy(), np.ones(len(same), dtype=bool)
+        for parts in range(2, MAX_SPLIT + 1):
+            shifted = np.concatenate([np.zeros(parts - 1), column.duration_ns[: -(parts - 1)]])
+            alive = alive & np.concatenate(
+                [np.zeros(parts - 2, bool), same[: len(same) - parts + 2]]
+            )
+            total = total + shifted
+            cost = match_costs(column, runs, bandwidth_gbps, habits, total)
+            cost += SPLIT_COST + 0.1 * parts
+            cost[~alive] = np.inf
+            split.append(cost)
+    match = match_costs(column, runs, bandwidth_gbps, habits)
+    return Table(column, runs, match, kernel_skip, read_skip, tuple(split))
+
+
+def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], float]:
+    """Find the cheapest path.
+
+    Args:
+        table: Costs.
+        cyclic: Read the kernels twice over with free ends, so that a step may begin
+            anywhere; kernel indices in the result are then taken modulo the length.
+
+    Returns:
+        The matches in order, and the cost.
+    """
+    kernels = len(table.kernel_skip)
+    length = 2 * kernels if cyclic else kernels
+    reads = len(table.read_skip)
+    skipped = np.concatenate([[0.0], np.cumsum(table.read_skip)])
+    moves = np.zeros((length + 1, reads + 1), dtype=np.int16)
+    rows: list[Floats] = [skipped.copy()]
+    moves[0, 1:] = -1
+    first_of = np.concatenate([table.runs.first, [0]])[table.runs.table]
+    width = table.runs.table.shape[0]
+    columns = np.arange(reads + 1)
+    for row in range(1, length + 1):
+        kernel = (row - 1) % kernels
+        best = rows[row - 1] + table.kernel_skip[kernel]
+        if cyclic:
+            best[0] = 0.0
+        options = rows[row - 1][first_of] + table.match[kernel][table.runs.table]
+        choice = options.argmin(axis=0)
+        value = options[choice, columns]
+        move = moves[row]
+        better = value < best
+        np.copyto(best, value, where=better)
+        move[better] = choice[better] + 1
+        for extra, cost in enumerate(table.split, start=1):
+            if row <= extra or not np.isfinite(cost[kernel, 0]):
+                continue
+            options = rows[row - 1 - extra][first_of] + cost[kernel][table.runs.table]
+            choice = options.argmin(axis=0)
+            value = options[choice, columns]
+            better = value < best
+            np.copyto(best, value, where=better)
+            move[better] = choice[better] + 1 + width * extra
+        filled = skipped + np.minimum.accumulate(best - skipped)
+        dropped = filled < best - 1e-12
+        move[dropped] = -1
+        rows.append(filled)
+    last = length
+    if cyclic:
+        ends = np.array([row[reads] for row in rows])
+        last = int(ends.argmin())
+    return _trace_back(moves, table.runs, last, reads, width), float(rows[last][reads])
+
+
+def _trace_back(
+    moves: NDArray[np.int16], runs: Runs, row: int, column: int, width: int
+) -> tuple[Match, ...]:
+    """Walk from the end of the table to its first column."""
+    found: list[Match] = []
+    while row > 0 and column > 0:
+        move = int(moves[row, column])
+        if move == -1:
+            column -= 1
+        elif move == 0:
+            row -= 1
+        else:
+            extra, slot = divmod(move - 1, width)
+            run = int(runs.table[slot, column])
+            found.append(Match(row - 1 - extra, row, int(runs.first[run]), int(runs.end[run])))
+            row -= 1 + extra
+            column = int(runs.first[run])
+    return tuple(reversed(found))

@@ -1,0 +1,305 @@
+"""Phases of the kernels between marks: neighbours, names with one meaning, launches.
+
+Inside a block a kernel belongs to the block. Between two blocks lies a zone that is
+walked through in stages, always forward: a class that can only belong to a later
+stage moves on, a kernel of the next block's graph launch ends the walk. The rules
+of membership are those of docs/method.md ("Phases").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracebook.kernels.classes import CLASSES
+from tracebook.kernels.marks import BlockMark, Mark, Marks
+from tracebook.kernels.sequence import Bools, Floats, Ints
+from tracebook.phases import Phase
+
+#: Classes that name their phase wherever they stand.
+NAMED_PHASE = {
+    "prepare": Phase.PREPARE,
+    "draft_prepare": Phase.PREPARE,
+    "replay": Phase.REPLAY,
+    "verify": Phase.SAMPLING,
+    "comm": Phase.COMMUNICATION,
+}
+#: A kernel between sampling and drafting that lasts at least this share of the step and
+#: is no sampler can only be the commit of recurrent state.
+REPLAY_SHARE = 0.002
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of each template position, arrays of shape (positions,)."""
+
+    kernel_class: Ints
+    duration_ns: Floats
+    launch: Ints
+    in_graph: Bools
+    speculative: bool
+    recurrent: bool
+
+    def class_name(self, position: int) -> str:
+        """Class of a position by name."""
+        return CLASSES[int(self.kernel_class[position])]
+
+
+@dataclass(frozen=True)
+class Label:
+    """Everything that is said of one template position."""
+
+    phase: str
+    layer: int | None
+    op: str | None
+    matrix: str | None
+    weight_bytes: int | None
+    evidence: str
+    pass_index: int | None
+
+
+@dataclass(frozen=True)
+class Zone:
+    """Positions between the last mark of one block and the first of another."""
+
+    before: BlockMark
+    after: BlockMark
+    first_mark: Mark
+    next_mark: Mark
+    positions: tuple[int, ...]
+
+
+#: Zone (block before, block after) -> stages in order: phase and the classes that enter it.
+#: Kernels whose class enters no later stage stay where they are; the first stage is where
+#: the zone begins. `*` is any other class.
+STAGES: dict[tuple[str, str], tuple[tuple[Phase, frozenset[str]], ...]] = {}
+
+
+def _stage(before: str, after: str, *stages: tuple[Phase, str]) -> None:
+    STAGES[before, after] = tuple((p, frozenset(classes.split())) for p, classes in stages)
+
+
+_GLUE = "quantize copy elementwise fill embed unknown activation"
+_stage(
+    "target",
+    "output",
+    (Phase.TARGET_LAYERS, "norm splitk_reduce moe"),
+    (Phase.OUTPUT_LAYER, _GLUE),
+)
+for _after in ("draft_context", "draft"):
+    _stage(
+        "output",
+        _after,
+        (Phase.OUTPUT_LAYER, "splitk_reduce"),
+        (
+            Phase.SAMPLING,
+            "sample verify select unknown elementwise fill copy norm activation quantize",
+        ),
+        (Phase.REPLAY, "replay gdn conv"),
+        (Phase.PREPARE, "prepare draft_prepare"),
+        (Phase.DRAFTER_LAYERS, "embed norm kv_write"),
+    )
+_stage(
+    "output",
+    "target",
+    (Phase.OUTPUT_LAYER, "splitk_reduce"),
+    (Phase.SAMPLING, "sample verify select unknown elementwise fill copy norm activation quantize"),
+    (Phase.REPLAY, "replay gdn conv"),
+    (Phase.PREPARE, "prepare draft_prepare"),
+    (Phase.TARGET_LAYERS, "embed"),
+)
+_stage(
+    "draft",
+    "draft_head",
+    (Phase.DRAFTER_LAYERS, "conv splitk_reduce moe"),
+    (Phase.DRAFT_HEAD, "norm unknown " + _GLUE),
+)
+_stage(
+    "draft_head",
+    "draft",
+    (Phase.DRAFT_HEAD, "splitk_reduce sample select unknown elementwise fill copy"),
+    (Phase.PREPARE, "prepare draft_prepare"),
+    (Phase.DRAFTER_LAYERS, "embed norm"),
+)
+_stage(
+    "draft_head",
+    "target",
+    (Phase.DRAFT_HEAD, "splitk_reduce sample select unknown elementwise fill copy norm activation"),
+    (Phase.REPLAY, "replay"),
+    (Phase.PREPARE, "prepare"),
+    (Phase.TARGET_LAYERS, "embed"),
+)
+_stage(
+    "draft_context",
+    "draft",
+    (Phase.DRAFTER_LAYERS, "norm kv_write copy"),
+    (Phase.PREPARE, "prepare draft_prepare"),
+    (Phase.DRAFTER_LAYERS, "embed norm"),
+)
+
+
+def find_zones(marks: Marks, positions: int) -> list[Zone]:
+    """The stretches between blocks, in the order of the template, cyclic."""
+    ordered = marks.by_position()
+    zones = []
+    for mark, following in zip(ordered, [*ordered[1:], ordered[0]], strict=True):
+        if mark.block == following.block and mark is not ordered[-1]:
+            continue
+        if mark.block == following.block and len(marks.blocks) > 1:
+            continue
+        span = (following.position - mark.position - 1) % positions
+        inner = tuple((mark.position + 1 + i) % positions for i in range(span))
+        before, after = marks.blocks[mark.block], marks.blocks[following.block]
+        zones.append(Zone(before, after, mark, following, inner))
+    return zones
+
+
+def assign_labels(marks: Marks, facts: Facts, cut: int | None) -> list[Label]:
+    """Label every template position.
+
+    Args:
+        marks: Positions whose reads are known.
+        facts: Class, duration and launch of each position.
+        cut: First position of the step, None where not yet known.
+
+    Returns:
+        One label per position.
+    """
+    positions = len(facts.duration_ns)
+    labels: list[Label | None] = [None] * positions
+    for mark in marks.marks:
+        block = marks.blocks[mark.block]
+        labels[mark.position] = Label(
+            block.phase,
+            mark.layer,
+            mark.op,
+            mark.matrix,
+            mark.weight_bytes,
+            mark.evidence,
+            block.pass_index if block.name.startswith("draft") else None,
+        )
+    for zone in find_zones(marks, positions):
+        for position, label in zip(zone.positions, _walk_zone(zone, facts, cut), strict=True):
+            labels[position] = label
+    ordered = marks.by_position()
+    for mark, following in zip(ordered, [*ordered[1:], ordered[0]], strict=True):
+        position = (mark.position + 1) % positions
+        while position != following.position and labels[position] is None:
+            labels[position] = _inside(mark, following, marks, facts, position)
+            position = (position + 1) % positions
+    nothing = Label(Phase.UNCLASSIFIED.value, None, None, None, None, "none", None)
+    return [label if label is not None else nothing for label in labels]
+
+
+def _inside(mark: Mark, following: Mark, marks: Marks, facts: Facts, position: int) -> Label:
+    """A kernel between two marks of one block."""
+    name = facts.class_name(position)
+    block = marks.blocks[mark.block]
+    pass_index = block.pass_index if block.name.startswith("draft") else None
+    if name in NAMED_PHASE:
+        return Label(NAMED_PHASE[name].value, None, name, None, None, "name", pass_index)
+    stays = name in ("moe", "splitk_reduce") or mark.layer == following.layer
+    layer = mark.layer if stays else following.layer
+    return Label(block.phase, layer, name, None, None, "neighbour", pass_index)
+
+
+def _walk_zone(zone: Zone, facts: Facts, cut: int | None) -> list[Label]:
+    """Labels of the positions of a zone, in order."""
+    stages = STAGES.get((zone.before.name, zone.after.name))
+    if stages is None:
+        stages = (
+            (Phase(zone.before.phase), frozenset()),
+            (Phase(zone.after.phase), frozenset({"embed", "norm"})),
+        )
+    stage = _default_stage(zone, stages)
+    joined = _joins_next(zone, facts)
+    after_cut = False
+    labels: list[Label] = []
+    floor_ns = REPLAY_SHARE * float(facts.duration_ns.sum())
+    for number, position in enumerate(zone.positions):
+        name = facts.class_name(position)
+        evidence = "neighbour"
+        after_cut = after_cut or position == cut
+        in_first = number == 0 and name in stages[0][1]
+        if not in_first:
+            stage = max(stage, _entered(stages, stage, name))
+        if after_cut:
+            stage = max(stage, _index_of(stages, Phase.PREPARE, stage))
+        phase = stages[0][0] if in_first and not after_cut else stages[stage][0]
+        if name in NAMED_PHASE:
+            phase, evidence = NAMED_PHASE[name], "name"
+        elif joined[number]:
+            phase, evidence = Phase(zone.after.phase), "launch"
+        elif _is_replay(zone, facts, position, name, phase, floor_ns):
+            phase, evidence = Phase.REPLAY, "structure"
+        labels.append(_zone_label(zone, phase, name, evidence))
+    return labels
+
+
+def _zone_label(zone: Zone, phase: Phase, name: str, evidence: str) -> Label:
+    """A label in a zone; layer and pass come from the block whose phase it is."""
+    layer, pass_index = None, None
+    if phase == zone.after.phase and phase != zone.before.phase:
+        layer = zone.next_mark.layer
+        pass_index = zone.after.pass_index if zone.after.name.startswith("draft") else None
+    elif phase == zone.before.phase:
+        pass_index = zone.before.pass_index if zone.before.name.startswith("draft") else None
+    return Label(phase.value, layer, name, None, None, evidence, pass_index)
+
+
+def _default_stage(zone: Zone, stages: tuple[tuple[Phase, frozenset[str]], ...]) -> int:
+    """Where a zone begins: behind the output layer everything is sampling at first."""
+    return 1 if zone.before.name == "output" else 0
+
+
+def _entered(stages: tuple[tuple[Phase, frozenset[str]], ...], stage: int, name: str) -> int:
+    """The first stage from `stage` on that takes the class, else `stage`."""
+    for number in range(stage, len(stages)):
+        if name in stages[number][1]:
+            return number
+    return stage
+
+
+def _index_of(stages: tuple[tuple[Phase, frozenset[str]], ...], phase: Phase, default: int) -> int:
+    return next((i for i, (p, _) in enumerate(stages) if p == phase), default)
+
+
+def _joins_next(zone: Zone, facts: Facts) -> Bools:
+    """True for positions that were launched in one graph with the zone's next mark.
+
+    Where nothing is known of launches, the last kernel in front of a layer is its norm;
+    an embedding gather and what follows it belong to the layers as well.
+    """
+    joined = np.zeros(len(zone.positions), dtype=bool)
+    launch = facts.launch[zone.next_mark.position]
+    before = facts.launch[zone.first_mark.position]
+    graph = bool(facts.in_graph[zone.next_mark.position]) and launch != before
+    layered = zone.after.name in ("target", "draft", "draft_context")
+    for number, position in enumerate(zone.positions):
+        joined[number] = graph and facts.launch[position] == launch
+    if layered and not joined.any() and len(zone.positions):
+        names = [facts.class_name(p) for p in zone.positions]
+        number = len(names) - 1
+        while (
+            number >= 0
+            and names[number] in ("norm", "quantize", "copy", "unknown")
+            and (len(names) - number <= 2)
+        ):
+            joined[number] = names[number] != "unknown" or number == len(names) - 1
+            number -= 1
+        if zone.after.name == "draft_context" and not joined.any():
+            joined[-1] = names[-1] in ("copy", "elementwise", "norm", "quantize", "unknown")
+    return joined
+
+
+def _is_replay(
+    zone: Zone, facts: Facts, position: int, name: str, phase: Phase, floor_ns: float
+) -> bool:
+    """Whether a long kernel behind the sampler can only be the commit of state."""
+    if not (facts.speculative and facts.recurrent) or zone.before.name != "output":
+        return False
+    if zone.after.name == "target" and zone.after.pass_index == 0 and not facts.speculative:
+        return False
+    undecided = name in ("unknown", "copy", "elementwise", "gdn", "conv", "fill")
+    return undecided and float(facts.duration_ns[position]) >= floor_ns and phase != Phase.REPLAY

@@ -1,0 +1,343 @@
+"""Fit a plan to the kernels of one step: bandwidth, rotation, habits, small reads.
+
+The large reads are aligned first, cyclically, since nobody knows where in the
+sequence the step begins; several bandwidths are tried because long kernels that
+read no weights spoil a single guess. Then the sequence is rotated, aligned again
+with what was learnt about each kernel name, and the small reads are placed
+between the large ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracebook.checkpoint.plan import Plan, Read
+from tracebook.kernels.align import (
+    LAUNCH_NS,
+    ODD_NAME_COST,
+    Column,
+    Floats,
+    Habits,
+    Ints,
+    Match,
+    Runs,
+    align,
+    build_runs,
+    build_table,
+    expected_ns,
+)
+
+#: Fusion groups that together hold less than this share of the bytes are placed last.
+SMALL_SHARE = 0.02
+#: A bandwidth above the peak by more than this cannot be (cached reads apart).
+PEAK_SLACK = 1.02
+MAX_BIAS = 0.35
+
+
+@dataclass(frozen=True)
+class Found:
+    """Reads [first, end) of the plan, made by `kernels` (indices in the step as given)."""
+
+    kernels: tuple[int, ...]
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Where each read of a plan was found in the kernels of a step.
+
+    Attributes:
+        found: In plan order.
+        bandwidth_gbps: Fitted bandwidth.
+        cost: Total cost of the alignment of the large reads.
+        length: Number of kernels of the step.
+    """
+
+    found: tuple[Found, ...]
+    bandwidth_gbps: float
+    cost: float
+    length: int
+
+
+def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | None:
+    """Lay the reads of a plan along a cyclic sequence of kernels.
+
+    Args:
+        column: Kernels of one step in launch order, beginning anywhere.
+        plan: What one step must read.
+        peak_gbps: Peak bandwidth of the machine, None where unknown.
+
+    Returns:
+        The best fit, or None where no read of the plan finds a kernel.
+    """
+    reads = plan.reads
+    smallest = smallest_group_that_matters(reads)
+    large = [i for i, read in enumerate(reads) if read.weight_bytes >= 0.1 * smallest]
+    large_reads = [reads[i] for i in large]
+    runs = build_runs(large_reads)
+    starts = _starting_bandwidths(column, large_reads, peak_gbps)
+    tau = 0.5 * (LAUNCH_NS + smallest / float(np.median(starts)))
+    floor_ns = 0.6 * tau * float(np.median(starts)) / max(starts)
+    index = np.flatnonzero(
+        column.duration_ns >= floor_ns * np.where(column.match_penalty > 0, 4, 1)
+    )
+    if not len(index):
+        return None
+    coarse = _Coarse(column.take(index), large_reads, runs, tau, peak_gbps)
+    best = min((coarse.solve(start, None, cyclic=True) for start in starts), key=lambda s: s.cost)
+    if not best.matches:
+        return None
+    turn = _turning_point(best.matches, len(index))
+    coarse = replace(coarse, column=coarse.column.take(np.roll(np.arange(len(index)), -turn)))
+    solution = coarse.settle(best.bandwidth_gbps)
+    rotation = int(index[turn])
+    order = np.roll(np.arange(len(column.duration_ns)), -rotation)
+    place = np.argsort(order)[np.roll(index, -turn)]
+    located = [
+        (place[m.first_kernel : m.end_kernel], large[m.first], large[m.end - 1] + 1)
+        for m in solution.matches
+    ]
+    found = [Found(tuple(order[k].tolist()), first, end) for k, first, end in located]
+    taken = [Match(int(k[0]), int(k[-1]) + 1, first, end) for k, first, end in located]
+    for m in _fill_small(column.take(order), reads, taken, solution.bandwidth_gbps):
+        kernels = tuple(order[m.first_kernel : m.end_kernel].tolist())
+        found.append(Found(kernels, m.first, m.end))
+    found.sort(key=lambda f: f.first)
+    return Fit(tuple(found), solution.bandwidth_gbps, solution.cost, len(order))
+
+
+def smallest_group_that_matters(reads: Sequence[Read]) -> float:
+    """Bytes of the smallest fusion group, groups that hold 2 % together left out."""
+    sizes: dict[int, float] = {}
+    for read in reads:
+        if not read.optional:
+            sizes[read.group] = sizes.get(read.group, 0.0) + read.weight_bytes
+    ordered = np.sort(np.array(list(sizes.values())))
+    keep = np.cumsum(ordered) > SMALL_SHARE * ordered.sum()
+    return float(ordered[keep][0])
+
+
+def _starting_bandwidths(
+    column: Column, reads: Sequence[Read], peak_gbps: float | None
+) -> list[float]:
+    """Bandwidths to try, GB/s."""
+    total = float(sum(read.weight_bytes for read in reads if not read.optional))
+    candidates = column.duration_ns[column.match_penalty == 0]
+    guess = total / max(float(candidates.sum()), 1.0)
+    starts = [guess, 1.2 * guess, 1.5 * guess]
+    if peak_gbps is not None:
+        starts.append(0.85 * peak_gbps)
+        starts = [min(start, PEAK_SLACK * peak_gbps) for start in starts]
+    distinct: list[float] = []
+    for start in sorted(starts):
+        if not distinct or start > 1.07 * distinct[-1]:
+            distinct.append(start)
+    return distinct
+
+
+@dataclass(frozen=True)
+class _Solution:
+    matches: tuple[Match, ...]
+    cost: float
+    bandwidth_gbps: float
+
+
+@dataclass(frozen=True)
+class _Coarse:
+    """The alignment of large reads with the kernels long enough to make them."""
+
+    column: Column
+    reads: Sequence[Read]
+    runs: Runs
+    tau_ns: float
+    peak_gbps: float | None
+
+    def solve(
+        self, bandwidth: float, habits: Habits | None, *, cyclic: bool = False, split: bool = False
+    ) -> _Solution:
+        table = build_table(
+            self.column,
+            self.reads,
+            self.runs,
+            bandwidth_gbps=bandwidth,
+            tau_ns=self.tau_ns,
+            habits=habits,
+            allow_split=split,
+        )
+        matches, cost = align(table, cyclic=cyclic)
+        return _Solution(matches, cost, self.refit(matches, bandwidth))
+
+    def settle(self, bandwidth: float) -> _Solution:
+        """Align, learn bandwidth and habits, align again; try shared reads where needed."""
+        solution = self.solve(bandwidth, None)
+        habits = learn_habits(self.column, self.runs, solution.matches, solution.bandwidth_gbps)
+        solution = self.solve(solution.bandwidth_gbps, habits)
+        if self.left_over(solution) > 0.01:
+            split = self.solve(solution.bandwidth_gbps, habits, split=True)
+            if split.cost < solution.cost - 1:
+                habits = learn_habits(self.column, self.runs, split.matches, split.bandwidth_gbps)
+                solution = self.solve(split.bandwidth_gbps, habits, split=True)
+        return solution
+
+    def left_over(self, solution: _Solution) -> float:
+        """Share of the bytes without kernel."""
+        size = np.array([0.0 if r.optional else r.weight_bytes for r in self.reads])
+        found = sum(size[m.first : m.end].sum() for m in solution.matches)
+        return 1.0 - float(found) / float(size.sum())
+
+    def refit(self, matches: Sequence[Match], bandwidth: float) -> float:
+        """Byte-weighted median of bytes / (duration - launch cost), not above the peak."""
+        if not matches:
+            return bandwidth
+        size = np.array(
+            [sum(r.weight_bytes for r in self.reads[m.first : m.end]) for m in matches], dtype=float
+        )
+        taken = np.array(
+            [self.column.duration_ns[m.first_kernel : m.end_kernel].sum() for m in matches]
+        )
+        rate = size / np.maximum(taken - LAUNCH_NS, 0.3 * taken)
+        order = np.argsort(rate)
+        middle = int(np.searchsorted(np.cumsum(size[order]), size.sum() / 2))
+        fitted = float(rate[order][min(middle, len(order) - 1)])
+        return fitted if self.peak_gbps is None else min(fitted, 1.1 * self.peak_gbps)
+
+
+def _turning_point(matches: Sequence[Match], kernels: int) -> int:
+    """Where to begin the sequence: just behind the last match of the cycle."""
+    used = {k % kernels for m in matches for k in range(m.first_kernel, m.end_kernel)}
+    start = matches[0].first_kernel % kernels
+    while (start - 1) % kernels not in used and len(used) < kernels:
+        start = (start - 1) % kernels
+        if start == matches[0].first_kernel % kernels:
+            break
+    return start
+
+
+def learn_habits(
+    column: Column, runs: Runs, matches: Sequence[Match], bandwidth_gbps: float
+) -> Habits:
+    """Learn, per kernel symbol, its bias and which kinds of read it makes.
+
+    A symbol with a few matches gets a damped median of ln(measured / expected). A kind
+    that was matched at least twice expects the symbols that served a fifth of it.
+    """
+    symbols = int(column.symbol.max()) + 1
+    kinds = int(runs.kind.max()) + 1
+    run_of = {
+        (int(f), int(e)): i for i, (f, e) in enumerate(zip(runs.first, runs.end, strict=True))
+    }
+    served = np.zeros((symbols, kinds))
+    ratios: dict[int, list[float]] = {}
+    for m in matches:
+        run = run_of[(m.first, m.end)]
+        symbol = int(column.symbol[m.first_kernel])
+        served[symbol, runs.kind[run]] += 1
+        taken = float(column.duration_ns[m.first_kernel : m.end_kernel].sum())
+        expected = float(expected_ns(runs.weight_bytes[run : run + 1], bandwidth_gbps)[0])
+        ratios.setdefault(symbol, []).append(float(np.log(taken / expected)))
+    bias = np.zeros(symbols)
+    for symbol, values in ratios.items():
+        damped = float(np.median(values)) * len(values) / (len(values) + 2)
+        bias[symbol] = float(np.clip(damped, -MAX_BIAS, MAX_BIAS))
+    total = served.sum(axis=0)
+    usual = served >= 0.2 * np.maximum(total, 1)
+    odd = np.where((total >= 2)[None, :] & ~usual, ODD_NAME_COST, 0.0)
+    seen = np.bincount(column.symbol, minlength=symbols)
+    never = (served.sum(axis=1) == 0) & (seen >= 4)
+    odd[never] = np.maximum(odd[never], ODD_NAME_COST)
+    return Habits(bias, odd)
+
+
+def _fill_small(
+    column: Column, reads: tuple[Read, ...], matches: Sequence[Match], bandwidth_gbps: float
+) -> list[Match]:
+    """Place the reads that the coarse pass left out between its matches.
+
+    A read that is missing is looked for among the kernels between the matches around
+    it. Done twice, so that the second time the names that served a kind are known.
+    """
+    gaps = _open_gaps(reads, matches, len(column.duration_ns))
+    if not gaps:
+        return []
+    runs = build_runs(reads)
+    habits: Habits | None = None
+    found: list[Match] = []
+    for _ in range(2):
+        found = []
+        for first_kernel, end_kernel, first, end in gaps:
+            part = [reads[i] for i in range(first, end)]
+            index = np.arange(first_kernel, end_kernel)
+            local_runs = build_runs(part)
+            smallest = min(read.weight_bytes for read in part)
+            table = build_table(
+                column.take(index),
+                part,
+                _with_kinds(local_runs, runs, first),
+                bandwidth_gbps=bandwidth_gbps,
+                tau_ns=0.5 * (LAUNCH_NS + smallest / bandwidth_gbps),
+                habits=habits,
+            )
+            found += [
+                Match(
+                    m.first_kernel + first_kernel,
+                    m.end_kernel + first_kernel,
+                    m.first + first,
+                    m.end + first,
+                )
+                for m in align(table)[0]
+            ]
+        habits = learn_habits(column, runs, [*matches, *found], bandwidth_gbps)
+    return found
+
+
+def _with_kinds(local: Runs, whole: Runs, offset: int) -> Runs:
+    """Give the runs of a stretch the kinds that they have in the whole plan."""
+    key = {
+        (int(f), int(e)): int(k) for f, e, k in zip(whole.first, whole.end, whole.kind, strict=True)
+    }
+    kind = [
+        key.get((int(f) + offset, int(e) + offset), 0)
+        for f, e in zip(local.first, local.end, strict=True)
+    ]
+    return replace(local, kind=np.array(kind, dtype=np.int64))
+
+
+def _open_gaps(
+    reads: tuple[Read, ...], matches: Sequence[Match], kernels: int
+) -> list[tuple[int, int, int, int]]:
+    """Stretches (first kernel, end kernel, first read, end read) with both sides non-empty."""
+    gaps: list[tuple[int, int, int, int]] = []
+    kernel, read = 0, 0
+    for match in [*matches, Match(kernels, kernels, len(reads), len(reads))]:
+        if match.first > read and match.first_kernel > kernel:
+            gaps.append((kernel, match.first_kernel, read, match.first))
+        kernel, read = match.end_kernel, match.end
+    return gaps
+
+
+def bytes_of(fit: Fit, reads: Sequence[Read]) -> Ints:
+    """Weight bytes per kernel of the step, shape (kernels,), 0 where none; exact integers.
+
+    Bytes that several kernels share are divided in equal integers, the rest to the first.
+    """
+    result = np.zeros(fit.length, dtype=np.int64)
+    for found in fit.found:
+        total = sum(read.weight_bytes for read in reads[found.first : found.end])
+        share, rest = divmod(total, len(found.kernels))
+        result[list(found.kernels)] = share
+        result[found.kernels[0]] += rest
+    return result
+
+
+def ratio_of(fit: Fit, column: Column, reads: Sequence[Read]) -> Floats:
+    """Measured over expected time of each finding, shape (found,)."""
+    result = []
+    for found in fit.found:
+        size = float(sum(read.weight_bytes for read in reads[found.first : found.end]))
+        taken = float(column.duration_ns[list(found.kernels)].sum())
+        result.append(taken / float(expected_ns(np.array([size]), fit.bandwidth_gbps)[0]))
+    return np.array(result)

@@ -1,0 +1,186 @@
+"""The period of a trace: how many kernels pass until everything comes round again.
+
+Layers repeat inside a step and look like a period themselves. What tells them apart
+is the vocabulary: within one step nearly every recurring kernel occurs, also the
+ones that run once a step, while a layer holds only its own. So a lag is scored by
+the share of distinct symbols, not of kernels, that recur at it, and the smallest
+lag that scores like the best one is the period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+#: The period is looked for in a window of this many kernels from the middle of the trace.
+WINDOW = 60_000
+#: A lag is a period when it scores at least this share of the best lag's score.
+AS_GOOD = 0.85
+MIN_SCORE = 0.35
+#: Positions that differ by less than this share of the lag count as recurring.
+TOLERANCE = 0.02
+MIN_PERIOD = 8
+
+
+@dataclass(frozen=True)
+class Period:
+    """A lag in kernels and its score: share of distinct recurring symbols that fit it."""
+
+    kernels: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Positions that occur once a period, in order, and how regular they are (0..1)."""
+
+    positions: Ints
+    regularity: float
+    symbol: int
+
+
+def find_periods(symbols: Ints, accept: Callable[[int], bool]) -> list[Period]:
+    """Candidate periods, best first.
+
+    Args:
+        symbols: Symbols in launch order, shape (kernels,).
+        accept: Says whether a lag can be a step at all (bounds on its duration).
+
+    Returns:
+        Periods in the order in which they should be tried; empty where nothing recurs.
+    """
+    window = _middle(symbols)
+    positions = positions_by_symbol(window)
+    lags = [lag for lag in _candidate_lags(positions, len(window)) if accept(lag)]
+    scored = [Period(lag, _score(positions, lag, len(window))) for lag in lags]
+    scored = [period for period in scored if period.score >= MIN_SCORE]
+    if not scored:
+        return []
+    best = max(period.score for period in scored)
+    good = sorted((p for p in scored if p.score >= AS_GOOD * best), key=lambda p: p.kernels)
+    rest = sorted((p for p in scored if p.score < AS_GOOD * best), key=lambda p: -p.score)
+    return _without_neighbours(good + rest)
+
+
+def _middle(symbols: Ints) -> Ints:
+    spare = max(0, len(symbols) - WINDOW)
+    return symbols[spare // 2 : spare // 2 + WINDOW]
+
+
+def positions_by_symbol(symbols: Ints) -> list[Ints]:
+    """Positions of each symbol, index = symbol."""
+    order = np.argsort(symbols, kind="stable")
+    counts = np.bincount(symbols, minlength=int(symbols.max()) + 1 if len(symbols) else 0)
+    return np.split(order, np.cumsum(counts)[:-1]) if len(counts) else []
+
+
+def _candidate_lags(positions: list[Ints], length: int) -> list[int]:
+    """Lags at which symbols recur, from the rare ones to the common ones."""
+    votes: dict[int, float] = {}
+    for where in positions:
+        if len(where) < 2:
+            continue
+        gaps = np.diff(where)
+        large = np.quantile(gaps, 0.95) if len(gaps) > 20 else gaps.max()
+        for lag in {int(np.median(gaps)), int(np.median(gaps[gaps >= 0.5 * large]))}:
+            votes[lag] = votes.get(lag, 0.0) + 1.0
+        # A symbol that occurs a few times a step: sums of neighbouring gaps.
+        for several in (2, 3, 4, 5, 6, 8):
+            if len(gaps) >= 2 * several:
+                sums = where[several:] - where[:-several]
+                lag = int(np.median(sums))
+                if np.mean(np.abs(sums - lag) <= TOLERANCE * lag) > 0.6:
+                    votes[lag] = votes.get(lag, 0.0) + 0.5
+        # A symbol of the layers: the long way round, from a rare long gap to the next.
+        long_ends = where[1:][gaps >= 0.6 * gaps.max()]
+        if 2 <= len(long_ends) < 0.5 * len(where):
+            lag = int(np.median(np.diff(long_ends)))
+            votes[lag] = votes.get(lag, 0.0) + 1.0
+    usable = [lag for lag in votes if MIN_PERIOD <= lag <= length // 2 + 1]
+    merged: list[tuple[int, float]] = []
+    for lag in sorted(usable):
+        if merged and lag - merged[-1][0] <= 0.01 * lag:
+            head, weight = merged[-1]
+            merged[-1] = (head if weight >= votes[lag] else lag, weight + votes[lag])
+        else:
+            merged.append((lag, votes[lag]))
+    merged.sort(key=lambda item: -item[1])
+    return [lag for lag, _ in merged[:60]]
+
+
+def _score(positions: list[Ints], lag: int, length: int) -> float:
+    """Share of recurring symbols of which an occurrence is followed by another at `lag`."""
+    tolerance = max(2.0, TOLERANCE * lag)
+    shares: list[float] = []
+    for where in positions:
+        if len(where) < 2:
+            continue
+        inner = where[where + lag + tolerance < length]
+        if not len(inner):
+            continue
+        target = inner + lag
+        right = np.searchsorted(where, target)
+        ahead = where[np.minimum(right, len(where) - 1)]
+        behind = where[np.maximum(right - 1, 0)]
+        near = np.minimum(np.abs(ahead - target), np.abs(behind - target)) <= tolerance
+        # A symbol so dense that any lag would fit says nothing.
+        dense = len(where) * 2 * tolerance / length
+        if dense < 0.5:
+            shares.append(float(near.mean()))
+    return float(np.mean(shares)) if len(shares) >= 2 else 0.0
+
+
+def _without_neighbours(periods: list[Period]) -> list[Period]:
+    """Drop lags within 3 % of one that stands further in front."""
+    kept: list[Period] = []
+    for period in periods:
+        if all(abs(period.kernels - other.kernels) > 0.03 * other.kernels for other in kept):
+            kept.append(period)
+    return kept
+
+
+def find_anchors(symbols: Ints, weight: Floats, period: int, most: int = 8) -> list[Anchor]:
+    """Symbols that can mark one place of the period, the most regular first.
+
+    A symbol that occurs several times a period is used at the occurrence that follows
+    the longest pause, so that layer kernels can serve where nothing occurs just once.
+
+    Args:
+        symbols: In launch order, shape (kernels,).
+        weight: Duration of each kernel, same shape; regularity is a share of it.
+        period: Kernels per step.
+        most: How many anchors to return.
+    """
+    total = np.concatenate([[0.0], np.cumsum(weight)])
+    span = float(total[-1]) or 1.0
+    anchors: list[Anchor] = []
+    for symbol, where in enumerate(positions_by_symbol(symbols)):
+        if len(where) < 2:
+            continue
+        for marks in _marks(where, period):
+            gaps = np.diff(marks)
+            regular = np.abs(gaps - period) <= max(3.0, 0.06 * period)
+            covered = float((total[marks[1:]] - total[marks[:-1]])[regular].sum())
+            if covered > 0:
+                anchors.append(Anchor(marks, covered / span, symbol))
+    anchors.sort(key=lambda a: (-round(a.regularity, 3), len(a.positions)))
+    return anchors[:most]
+
+
+def _marks(where: Ints, period: int) -> list[Ints]:
+    """Occurrences that come once a period: all of them, or those behind the longest pause."""
+    gaps = np.diff(where, prepend=where[0] - period)
+    if np.mean(gaps >= 0.8 * period) > 0.8:
+        return [where]
+    inner = gaps[(gaps < 1.2 * period)]
+    if not len(inner):
+        return [where]
+    longest = np.sort(inner)[-max(1, len(inner) // 200) :].min()
+    marks = where[gaps >= 0.7 * longest]
+    return [marks] if len(marks) >= 2 else []

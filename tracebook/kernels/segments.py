@@ -1,0 +1,157 @@
+"""Step boundaries: from slices at an anchor to whole steps that begin at the cut.
+
+A slice begins wherever its anchor stands, so the first step of a chain lacks its
+beginning and the last its end; both are looked for in the kernels around the chain.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracebook.kernels.edit import match_positions
+from tracebook.kernels.sequence import Ints, Kernels
+from tracebook.kernels.steps import Slice, Template
+
+#: A step at the edge of a chain counts when this share of its kernels is there.
+WHOLE = 0.95
+#: Slices that stand alone before the first chain of this many are warm-up.
+CHAIN = 3
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Kernels of the launch sequence and their template positions (-1: not in it).
+
+    `bounds` are the steps [first, end) in order; `follows` says whether a step begins
+    where the one before it ended; `cut_off` counts steps that the capture or another
+    kind of step cut.
+    """
+
+    place: Ints
+    bounds: tuple[Slice, ...]
+    cut_off: int
+    isolated: int
+
+
+def place_steps(kernels: Kernels, template: Template, cut: int) -> Placed:
+    """Find the whole steps of the steady kind.
+
+    Args:
+        kernels: The launch sequence.
+        template: With slices that begin at an anchor.
+        cut: Template position at which a step begins.
+
+    Returns:
+        Template position per kernel and the bounds of whole steps.
+    """
+    place = np.full(len(kernels), -1, dtype=np.int64)
+    for piece, places in zip(template.slices, template.places, strict=True):
+        place[piece.first : piece.end] = places
+    bounds: list[Slice] = []
+    cut_off, isolated = 0, 0
+    chains = _chains(template.slices)
+    long_chain_seen = False
+    for chain in chains:
+        long_chain_seen = long_chain_seen or len(chain) >= CHAIN
+        found, lost = _steps_of_chain(kernels, template, cut, chain, place)
+        if len(chain) < CHAIN and not long_chain_seen and any(len(c) >= CHAIN for c in chains):
+            isolated += len(found)
+        else:
+            bounds += found
+            cut_off += lost
+    return Placed(place, tuple(bounds), cut_off, isolated)
+
+
+def _chains(slices: tuple[Slice, ...]) -> list[list[Slice]]:
+    """Slices that follow each other without a kernel in between."""
+    chains: list[list[Slice]] = []
+    for piece in slices:
+        if chains and chains[-1][-1].end == piece.first:
+            chains[-1].append(piece)
+        else:
+            chains.append([piece])
+    return chains
+
+
+def _steps_of_chain(
+    kernels: Kernels, template: Template, cut: int, chain: list[Slice], place: Ints
+) -> tuple[list[Slice], int]:
+    """Whole steps of one chain, those at its two ends completed from around it."""
+    starts = [_boundary(kernels, place, piece, cut) for piece in chain]
+    edges = list(starts)
+    lost = 0
+    if cut > 0:
+        head = _extend_back(kernels, template, cut, chain[0], place)
+        if head is None:
+            lost += 1
+        else:
+            edges.insert(0, head)
+    tail = _extend_forward(kernels, template, cut, chain[-1], place)
+    if tail is None:
+        lost += 1
+    else:
+        edges.append(tail)
+    return [Slice(a, b) for a, b in itertools.pairwise(edges) if b > a], lost
+
+
+def _boundary(kernels: Kernels, place: Ints, piece: Slice, cut: int) -> int:
+    """Index of the first kernel of a slice at or behind the cut.
+
+    Kernels that the template does not know and that stand at the cut go to the side of
+    the longest pause.
+    """
+    places = place[piece.first : piece.end]
+    behind = np.flatnonzero(places >= cut)
+    if not len(behind):
+        return piece.end
+    last = int(behind[0])
+    before = np.flatnonzero((places[:last] >= 0) & (places[:last] < cut))
+    first = int(before[-1]) + 1 if len(before) else 0
+    if first < last and cut > 0:
+        gaps = kernels.gap_ns[piece.first + first : piece.first + last + 1]
+        last = first + int(gaps.argmax())
+    return piece.first + last
+
+
+def _extend_back(
+    kernels: Kernels, template: Template, cut: int, piece: Slice, place: Ints
+) -> int | None:
+    """The step that ends in the first slice: find template[cut:] in front of it."""
+    wanted = template.symbol[cut:]
+    first = max(0, piece.first - len(wanted))
+    region = kernels.symbol[first : piece.first]
+    found = match_positions(wanted, region, max(8, int(0.15 * len(wanted))))
+    if found is None or (found >= 0).sum() < WHOLE * len(wanted) or not (found == 0).any():
+        return None
+    start = int(np.flatnonzero(found >= 0)[0])
+    place[first + start : piece.first] = np.where(found[start:] >= 0, found[start:] + cut, -1)
+    return first + start
+
+
+def _extend_forward(
+    kernels: Kernels, template: Template, cut: int, piece: Slice, place: Ints
+) -> int | None:
+    """The end of the step that begins in the last slice: the rest of it and template[:cut]."""
+    positions = len(template.symbol)
+    own = place[piece.first : piece.end]
+    if (own >= cut).sum() < WHOLE * (positions - cut):
+        return None
+    if cut == 0:
+        used = np.flatnonzero(own >= 0)
+        last = int(used[-1])
+        return piece.first + last + 1 if own[last] >= positions - 2 else None
+    wanted = template.symbol[:cut]
+    end = min(len(kernels), piece.end + len(wanted))
+    region = kernels.symbol[piece.end : end]
+    found = match_positions(wanted, region, max(8, int(0.15 * len(wanted))))
+    if found is None or (found >= 0).sum() < WHOLE * len(wanted):
+        return None
+    used = np.flatnonzero(found >= 0)
+    last = int(used[-1])
+    if found[last] < len(wanted) - 2:
+        return None
+    place[piece.end : piece.end + last + 1] = found[: last + 1]
+    return piece.end + last + 1

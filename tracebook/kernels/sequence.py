@@ -1,0 +1,134 @@
+"""The launch-ordered sequence of one device and process as arrays, and its symbols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracebook.kernels.classes import CLASSES
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+#: Durations of one kernel name are taken for two populations where neighbours in the
+#: sorted list differ by more than this factor and both sides are well filled.
+SPLIT_FACTOR = 1.6
+SPLIT_SHARE = 0.004
+SPLIT_LEAST = 3
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Arrays of shape (kernels,) in launch order, one device and process.
+
+    `shape_symbol` compares (name, grid, block) for equality; `symbol` also separates
+    clearly different durations of one shape, which is all there is where names and
+    grids say nothing. `kernel_class` indexes CLASSES. `grid` has shape (kernels, 3).
+    `gap_ns` is the time before the kernel in which nothing ran.
+    """
+
+    frame: pl.DataFrame
+    symbol: Ints
+    shape_symbol: Ints
+    kernel_class: Ints
+    duration_ns: Floats
+    start_ns: Ints
+    end_ns: Ints
+    gap_ns: Floats
+    launch: Ints
+    in_graph: Bools
+    grid: Ints
+    prefill: Bools
+    autotune: Bools
+    step_marker: Bools
+    train: Bools
+
+    def __len__(self) -> int:
+        """Number of kernels."""
+        return len(self.symbol)
+
+
+def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame) -> Kernels:
+    """Turn launch-ordered rows into arrays.
+
+    Args:
+        ordered: KERNEL_SCHEMA with `launch` and `in_graph`, in launch order.
+        classes: CLASS_SCHEMA.
+    """
+    frame = ordered.join(
+        classes.select("name_id", "kernel_class", "marker"),
+        on="name_id",
+        how="left",
+        maintain_order="left",
+    )
+    shape = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+    shape_symbol = frame.select(_dense(pl.struct(shape)))["dense"].to_numpy().astype(np.int64)
+    start = frame["start_ns"].to_numpy().astype(np.int64)
+    end = frame["end_ns"].to_numpy().astype(np.int64)
+    duration = (end - start).astype(np.float64)
+    code = {name: number for number, name in enumerate(CLASSES)}
+    kernel_class = frame["kernel_class"].replace_strict(code, return_dtype=pl.Int64)
+    marker = frame["marker"].fill_null("")
+
+    def marked(name: str) -> Bools:
+        return (marker == name).to_numpy()
+
+    grid = frame.select(pl.col("grid_x", "grid_y", "grid_z").fill_null(0)).to_numpy()
+    return Kernels(
+        frame=frame,
+        symbol=split_by_duration(shape_symbol, duration),
+        shape_symbol=shape_symbol,
+        kernel_class=kernel_class.to_numpy(),
+        duration_ns=duration,
+        start_ns=start,
+        end_ns=end,
+        gap_ns=_idle_before(start, end),
+        launch=frame["launch"].to_numpy().astype(np.int64),
+        in_graph=frame["in_graph"].to_numpy(),
+        grid=grid.astype(np.int64),
+        prefill=marked("prefill"),
+        autotune=marked("autotune"),
+        step_marker=marked("step"),
+        train=marked("train"),
+    )
+
+
+def _dense(expression: pl.Expr) -> pl.Expr:
+    return (expression.rank("dense") - 1).alias("dense")
+
+
+def _idle_before(start: Ints, end: Ints) -> Floats:
+    """Idle time before each kernel, in time order, given back in launch order."""
+    order = np.lexsort((end, start))
+    reached = np.maximum.accumulate(end[order])
+    gap = np.zeros(len(start))
+    gap[order[1:]] = np.maximum(0, start[order][1:] - reached[:-1])
+    return gap
+
+
+def split_by_duration(shape_symbol: Ints, duration_ns: Floats) -> Ints:
+    """Refine symbols where one shape has clearly separate durations (any number of groups)."""
+    if not len(shape_symbol):
+        return shape_symbol
+    order = np.lexsort((duration_ns, shape_symbol))
+    shape, log = shape_symbol[order], np.log(np.maximum(duration_ns[order], 1.0))
+    first = np.flatnonzero(np.diff(shape, prepend=shape[0] - 1))
+    count = np.diff(np.append(first, len(shape)))
+    jump = np.diff(log, prepend=log[0]) > np.log(SPLIT_FACTOR)
+    jump[first] = True
+    # A group too small to be a population of its own joins the one below it.
+    edges = np.flatnonzero(jump)
+    size = np.diff(np.append(edges, len(shape)))
+    owner = np.searchsorted(first, edges, side="right") - 1
+    least = np.maximum(SPLIT_LEAST, SPLIT_SHARE * count[owner])
+    starts_shape = np.isin(edges, first)
+    keep = starts_shape | ((size >= least) & np.append(True, size[:-1] >= least[:-1]))
+    refined = np.zeros(len(shape), dtype=np.int64)
+    refined[edges[keep]] = 1
+    symbol = np.empty(len(shape), dtype=np.int64)
+    symbol[order] = np.cumsum(refined) - 1
+    return symbol

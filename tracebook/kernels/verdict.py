@@ -1,0 +1,161 @@
+"""Two verdicts about an alignment: can its phases be believed, and its bytes?
+
+Labels can be right while the checkpoint is the wrong one, so the two are kept apart.
+The thresholds come from a study of right and wrong plans on synthetic traces; see
+docs/method.md ("Knowing when it is wrong").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracebook.checkpoint.plan import Plan
+from tracebook.kernels.align import Column
+from tracebook.kernels.assign import Label
+from tracebook.kernels.fit import Fit, ratio_of
+from tracebook.kernels.labels import Verdict
+from tracebook.kernels.marks import PHASE_OF_BLOCK
+from tracebook.notices import Notice
+
+MATCHED_FLOOR = 0.97
+OFF_RATIO = 1.25
+OFF_WARN, OFF_REFUSE = 0.09, 0.15
+UNMATCHED_WARN, UNMATCHED_REFUSE = 0.01, 0.04
+PHASE_RATIO = (0.7, 1.3)
+ABOVE_PEAK = 1.05
+
+
+def judge(
+    fit: Fit, column: Column, plan: Plan, labels: Sequence[Label], peak_gbps: float | None
+) -> tuple[Verdict, list[Notice]]:
+    """Judge how well a plan fits the kernels of the steady step.
+
+    Args:
+        fit: The alignment.
+        column: The kernels of the template.
+        plan: What the step must read.
+        labels: Label per template position.
+        peak_gbps: Peak bandwidth, None where unknown.
+
+    Returns:
+        The verdict and its warnings.
+    """
+    reads = plan.reads
+    wanted = sum(read.weight_bytes for read in reads if not read.optional)
+    sizes = np.array([sum(r.weight_bytes for r in reads[f.first : f.end]) for f in fit.found])
+    required = sum(
+        r.weight_bytes for f in fit.found for r in reads[f.first : f.end] if not r.optional
+    )
+    matched = required / wanted
+    ratio = ratio_of(fit, column, reads)
+    off_each = (ratio > OFF_RATIO) | (ratio < 1 / OFF_RATIO)
+    off = float(sizes[off_each].sum() / max(int(sizes.sum()), 1))
+    unmatched = _unmatched_share(fit, column)
+    notices = _phase_notices(fit, column, plan)
+    if matched < MATCHED_FLOOR:
+        notices.append(
+            Notice(
+                "plan-not-found",
+                f"Only {100 * matched:.1f} % of the bytes that the checkpoint says a step reads "
+                f"were found in the kernels ({plan.description}).",
+                "Is it the checkpoint, drafter and number of draft tokens of this run? "
+                "Byte figures are withheld.",
+            )
+        )
+    if off > OFF_WARN:
+        notices.append(
+            Notice(
+                "bytes-unlike-times",
+                f"{100 * off:.0f} % of the matched bytes were read in a time more than 25 % off "
+                "what the rest would take.",
+                "The matrices may be stored in another format in the run than in this checkpoint.",
+            )
+        )
+    if unmatched > UNMATCHED_WARN:
+        notices.append(
+            Notice(
+                "products-without-plan",
+                f"{100 * unmatched:.1f} % of the step is spent in matrix products that the plan "
+                f"does not know ({plan.description}).",
+                "Is there a drafter, or are there more draft tokens, that were not named?",
+            )
+        )
+    above = peak_gbps is not None and fit.bandwidth_gbps > ABOVE_PEAK * peak_gbps
+    if above:
+        notices.append(
+            Notice(
+                "above-peak",
+                f"The kernels would have to read {fit.bandwidth_gbps:.0f} GB/s, more than the "
+                f"machine's peak of {peak_gbps:.0f} GB/s.",
+                "The checkpoint is larger than what ran, or the peak is wrong.",
+            )
+        )
+    verdict = Verdict(
+        matched_share=matched,
+        off_share=off,
+        unmatched_gemm_share=unmatched,
+        fitted_gbps=fit.bandwidth_gbps,
+        phases_trusted=matched >= MATCHED_FLOOR - 0.07 and unmatched <= UNMATCHED_REFUSE,
+        bytes_trusted=matched >= MATCHED_FLOOR and off <= OFF_REFUSE and not above,
+        matched_bytes=_matched_bytes(fit, plan),
+        passes=_passes(plan),
+    )
+    return verdict, notices
+
+
+def _unmatched_share(fit: Fit, column: Column) -> float:
+    """Share of the busy time in long, weight-reading kernels that match nothing."""
+    used = {k for f in fit.found for k in f.kernels}
+    rest = np.array([k not in used for k in range(fit.length)])
+    longest = float(np.median([column.duration_ns[list(f.kernels)].sum() for f in fit.found]))
+    heavy = rest & (column.skip_factor >= 1) & (column.duration_ns > 0.1 * longest)
+    return float(column.duration_ns[heavy].sum() / max(float(column.duration_ns.sum()), 1.0))
+
+
+def _phase_notices(fit: Fit, column: Column, plan: Plan) -> list[Notice]:
+    """A phase whose kernels run at another bandwidth than the rest may have wrong bytes."""
+    phase_of = [PHASE_OF_BLOCK[b.name].value for b in plan.blocks for _ in b.reads]
+    size: dict[str, float] = {}
+    taken: dict[str, float] = {}
+    for found in fit.found:
+        phase = phase_of[found.first]
+        part = plan.reads[found.first : found.end]
+        size[phase] = size.get(phase, 0.0) + sum(r.weight_bytes for r in part)
+        taken[phase] = taken.get(phase, 0.0) + float(column.duration_ns[list(found.kernels)].sum())
+    notices = []
+    for phase in size:
+        rest_size = sum(v for p, v in size.items() if p != phase)
+        rest_time = sum(v for p, v in taken.items() if p != phase)
+        if not rest_time or not taken[phase]:
+            continue
+        ratio = (size[phase] / taken[phase]) / (rest_size / rest_time)
+        if not PHASE_RATIO[0] <= ratio <= PHASE_RATIO[1]:
+            notices.append(
+                Notice(
+                    "phase-unlike-rest",
+                    f"{phase} reads at {ratio:.2f} times the bandwidth of the other phases.",
+                    "Its checkpoint may not be the one that ran; or it really is slower.",
+                )
+            )
+    return notices
+
+
+def _matched_bytes(fit: Fit, plan: Plan) -> dict[str, int]:
+    """Bytes per phase: required reads of the plan, optional ones that were found, small ones."""
+    found = {i for f in fit.found for i in range(f.first, f.end)}
+    total = dict(plan.small_bytes)
+    for index, read in enumerate(plan.reads):
+        if index in found or not read.optional:
+            total[read.phase] = total.get(read.phase, 0) + read.weight_bytes
+    return total
+
+
+def _passes(plan: Plan) -> dict[str, int]:
+    """Number of passes per phase."""
+    passes: dict[str, int] = {}
+    for block in plan.blocks:
+        phase = PHASE_OF_BLOCK[block.name].value
+        passes[phase] = max(passes.get(phase, 0), block.pass_index + 1)
+    return passes
