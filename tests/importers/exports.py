@@ -12,20 +12,8 @@ GLOBAL_PID = (1 << 48) | (PID << 24)
 
 #: Columns as three generations of nsys write them (the ones that matter here).
 OLD = [
-    "start",
-    "end",
-    "deviceId",
-    "streamId",
-    "correlationId",
-    "globalPid",
-    "demangledName",
-    "shortName",
-    "gridX",
-    "gridY",
-    "gridZ",
-    "blockX",
-    "blockY",
-    "blockZ",
+    *("start", "end", "deviceId", "streamId", "correlationId", "globalPid"),
+    *("demangledName", "shortName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"),
     "graphNodeId",
 ]
 MIDDLE = [*OLD, "mangledName", "greenContextId"]
