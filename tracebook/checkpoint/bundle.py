@@ -55,8 +55,10 @@ def write_bundle(
     files: tuple[FileHeader, ...],
     config: dict[str, Any] | None,
     index: dict[str, Any] | None,
+    *,
+    compress: bool = True,
 ) -> None:
-    """Write a bundle; gzip unless `path` ends in .json.
+    """Write a bundle, as gzip or as plain JSON.
 
     Raises:
         CheckpointError: The file cannot be written.
@@ -68,10 +70,7 @@ def write_bundle(
     }
     text = json.dumps(content, separators=(",", ":")).encode()
     try:
-        if path.suffix == ".json":
-            path.write_bytes(text)
-        else:
-            path.write_bytes(_compressed(text))
+        path.write_bytes(_compressed(text) if compress else text)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be written ({error.strerror}).") from error
 

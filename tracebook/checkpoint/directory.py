@@ -90,7 +90,7 @@ def _stray_notices(strays: list[str]) -> tuple[Notice, ...]:
         return ()
     return (
         Notice(
-            "stray-files",
+            "stray_files",
             f"Not in the index and left out: {', '.join(strays)}.",
             "Name such a file itself to count it.",
         ),
@@ -105,7 +105,7 @@ def _without_copies(path: Path, wanted: list[str]) -> tuple[list[str], tuple[Not
         real = (path / name).resolve()
         if real in seen:
             notices.append(
-                Notice("same-file", f"{name} and {seen[real]} are one file; counted once.")
+                Notice("same_file", f"{name} and {seen[real]} are one file; counted once.")
             )
         else:
             seen[real] = name

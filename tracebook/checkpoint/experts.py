@@ -61,7 +61,7 @@ def expert_use(ledger: Ledger, positions: int) -> ExpertUse | None:
             1.0,
             "assumed",
             Notice(
-                "experts-unknown",
+                "experts_unknown",
                 f"{ledger.checkpoint.name} has experts, but its config does not say how many of "
                 "them a token is routed to; all are counted as read.",
                 "Put config.json beside the weights.",

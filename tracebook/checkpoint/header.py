@@ -103,12 +103,13 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
     )
 
 
-def save_bundle(source: str | Path, path: str | Path) -> None:
+def save_bundle(source: str | Path, path: str | Path, *, compress: bool | None = None) -> None:
     """Write the headers of a checkpoint into one header bundle.
 
     Args:
         source: Anything `read_checkpoint` accepts.
-        path: Where to write; gzip unless it ends in .json.
+        path: Where to write.
+        compress: Whether to gzip; by default unless `path` ends in .json.
 
     Raises:
         CheckpointError: The source cannot be read or the bundle not written.
@@ -116,7 +117,9 @@ def save_bundle(source: str | Path, path: str | Path) -> None:
     opened = _open(Path(source))
     for file in opened.files:
         check_entries(file)
-    write_bundle(Path(path), opened.files, opened.config, opened.index)
+    if compress is None:
+        compress = Path(path).suffix != ".json"
+    write_bundle(Path(path), opened.files, opened.config, opened.index, compress=compress)
 
 
 def _open(path: Path) -> _Source:
@@ -170,7 +173,7 @@ def _without_repeats(tensors: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Notice,
     first = twice.unique("name", keep="first", maintain_order=True)
     notices = [
         Notice(
-            "repeated-tensor",
+            "repeated_tensor",
             f"{first.height} tensors are in more than one file and count once "
             f"(first: {first['name'][0]}).",
         )
@@ -179,7 +182,7 @@ def _without_repeats(tensors: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Notice,
     if not unlike.is_empty():
         notices.append(
             Notice(
-                "repeated-tensor-differs",
+                "repeated_tensor_differs",
                 f"Tensor {unlike['name'].sort()[0]} has another dtype or shape in a second file; "
                 "the first one counts.",
                 "Files of two checkpoints are mixed here: give the index or one file.",
@@ -196,7 +199,7 @@ def _index_notices(index: dict[str, Any], tensors: pl.DataFrame) -> list[Notice]
     if missing := sorted(indexed - found):
         notices.append(
             Notice(
-                "index-names-missing",
+                "index_names_missing",
                 f"The index names {len(missing)} tensors that no header has (first: {missing[0]}).",
                 "The index belongs to another version of the files.",
             )
@@ -204,7 +207,7 @@ def _index_notices(index: dict[str, Any], tensors: pl.DataFrame) -> list[Notice]
     if extra := sorted(found - indexed):
         notices.append(
             Notice(
-                "not-in-index",
+                "not_in_index",
                 f"{len(extra)} tensors are in the files but not in the index (first: {extra[0]}); "
                 "they are counted.",
             )

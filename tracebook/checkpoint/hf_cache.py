@@ -13,6 +13,8 @@ import os
 import re
 from pathlib import Path
 
+from tracebook.errors import CheckpointError
+
 _MODEL_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "*.gguf")
 
@@ -63,3 +65,26 @@ def _snapshot(model: Path, revision: str) -> Path | None:
         return None
     present = [path for path in model.glob("snapshots/*") if path.is_dir()]
     return present[0] if len(present) == 1 else None
+
+
+def locate(source: str) -> Path:
+    """Return where a checkpoint lies: a path as it is, a hub id in the local cache.
+
+    Raises:
+        CheckpointError: It is neither.
+    """
+    path = Path(source)
+    if path.exists() or path.is_symlink():
+        return path
+    found = find_in_hf_cache(source)
+    if found is not None:
+        return found
+    if _MODEL_ID.fullmatch(source.partition("@")[0]) and not path.suffix:
+        raise CheckpointError(
+            f"{source} is neither a path nor a model with weights in the local Hugging Face cache.",
+            "Nothing is downloaded here: give a directory, a file or a header bundle.",
+        )
+    raise CheckpointError(
+        f"{source}: no such file or directory.",
+        "Give a checkpoint directory, a .safetensors file or a header bundle.",
+    )

@@ -70,6 +70,14 @@ class Ledger:
         return int(self.modules.filter(pl.col("component").is_in(components))["bytes"].sum())
 
     @property
+    def is_target(self) -> bool:
+        """Whether a plain decode step can be laid out: known layers and an output layer."""
+        read = self.modules.filter((pl.col("part") == "target") & (pl.col("read") == "step"))
+        layers = read.filter(pl.col("op").is_not_null() & pl.col("layer").is_not_null())
+        heads = read.filter(pl.col("block").is_in(["output_layer", "embedding"]))
+        return not (layers.is_empty() or heads.is_empty())
+
+    @property
     def read_per_step(self) -> int:
         """M: bytes that a plain decode step of one token must read.
 
@@ -230,7 +238,7 @@ def _with_reads(
         if has_head and says_tied:
             return modules, (
                 Notice(
-                    "tied-but-both",
+                    "tied_but_both",
                     "The config says that output layer and embedding are tied, yet both tables "
                     "are in the files; the output layer counts as read.",
                 ),
@@ -239,7 +247,7 @@ def _with_reads(
     if says_tied is False:
         return modules, (
             Notice(
-                "no-output-layer",
+                "no_output_layer",
                 "The config says that the output layer is not tied, but it is not in the files; "
                 "its bytes are missing from the count.",
                 "Give all files of the checkpoint.",
@@ -276,7 +284,7 @@ def _unknown_notices(modules: pl.DataFrame) -> tuple[Notice, ...]:
     if not unknown.is_empty():
         notices.append(
             Notice(
-                "unknown-format",
+                "unknown_format",
                 f"{unknown.height} modules are stored in a format that no rule knows: "
                 f"{_some(unknown['module'])}. Bytes are counted by offsets, weights are not.",
                 "Add the set of tensors to data/formats.toml.",

@@ -269,7 +269,7 @@ def _check_sizes(
 def _unknown_dtypes(name: str, unknown: dict[str, int]) -> tuple[Notice, ...]:
     return tuple(
         Notice(
-            "unknown-dtype",
+            "unknown_dtype",
             f"{name}: {count} tensors of the unknown dtype {dtype}; counted by their offsets.",
         )
         for dtype, count in unknown.items()
@@ -292,7 +292,7 @@ def _check_file_size(file: FileHeader, data_bytes: int) -> tuple[Notice, ...]:
     if file.size_bytes > expected:
         return (
             Notice(
-                "trailing-bytes",
+                "trailing_bytes",
                 f"{file.name}: {file.size_bytes - expected:,} bytes after the last tensor "
                 f"({file.size_bytes:,} instead of {expected:,}); they are not counted.",
             ),
