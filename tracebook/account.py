@@ -135,7 +135,7 @@ def _run_facts(run: RunDescription, plan: Plan | None) -> RunFacts:
         target=shown(run.target) if run.target else None,
         drafter=shown(run.drafter) if run.drafter else None,
         draft_method=method,
-        draft_tokens=run.draft_tokens if plan is None else plan.draft_tokens,
+        draft_tokens=run.draft_tokens or (plan.draft_tokens if plan else None),
         draft_head=shown(run.draft_head) if run.draft_head else None,
         batch=batch,
         tokens_per_step=tokens,

@@ -18,9 +18,9 @@ from tracebook.checkpoint import (
     Plan,
     build_ledger,
     build_plan,
-    find_in_hf_cache,
     read_checkpoint,
 )
+from tracebook.checkpoint.hf_cache import find_in_hf_cache
 from tracebook.config import FLAGS, DraftMethod, RunDescription, describe_run, is_hub_id
 from tracebook.errors import CheckpointError, RunDescriptionError
 from tracebook.importers import open_trace

@@ -28,7 +28,6 @@ def cautions(report: Report, labelled: Labelled, machine: Machine) -> Report:
         *labelled.notices,
         *machine.notices,
         *_about_bytes(labelled),
-        *_about_bandwidth(report),
         *_about_roofline(report),
         *_about_steps(report),
         *_about_unclassified(report),
@@ -79,18 +78,6 @@ def _about_bytes(labelled: Labelled) -> list[Notice]:
             )
         )
     return found
-
-
-def _about_bandwidth(report: Report) -> list[Notice]:
-    if report.machine.bandwidth_gbps is not None:
-        return []
-    return [
-        Notice(
-            "no_bandwidth",
-            "Percent of peak and floors are missing: the machine's bandwidth is not known.",
-            "Add --bandwidth GBPS or --machine NAME.",
-        )
-    ]
 
 
 def _about_roofline(report: Report) -> list[Notice]:

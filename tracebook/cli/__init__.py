@@ -7,6 +7,7 @@ is told as a fault of the program.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -44,6 +45,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 _INTERRUPTED, _READER_LEFT = 130, 141
 
 
+def _remember_debug(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        ctx.obj["debug"] = True
+
+
+#: Accepted before and after the command.
+_DEBUG = click.Option(
+    ["--debug"],
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_debug,
+    help="Show the stack trace of an error.",
+)
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one when it is asked for."""
 
@@ -52,9 +68,14 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: D102
         if cmd_name not in COMMANDS:
+            near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            if near and not ctx.resilient_parsing:
+                ctx.fail(f"No such command '{cmd_name}'. Did you mean '{near[0]}'?")
             return None
         module, name = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(importlib.import_module(module), name)
+        if _DEBUG not in command.params:
+            command.params.append(_DEBUG)
         return command
 
     def format_commands(  # noqa: D102
@@ -83,11 +104,11 @@ class LazyGroup(click.Group):
     epilog="Example: tracebook report run.sqlite --checkpoint model/",
 )
 @click.version_option(__version__, prog_name="tracebook")
-@click.option("--debug", is_flag=True, help="Show the stack trace of an error.")
-@click.pass_obj
-def cli(state: dict[str, bool], debug: bool) -> None:
+def cli() -> None:
     """Where one LLM decode step spends its time, from an Nsight Systems trace."""
-    state["debug"] = debug
+
+
+cli.params.append(_DEBUG)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -110,7 +131,7 @@ def main(args: Sequence[str] | None = None) -> int:
         _tell(error.message, error.hint, debug=state["debug"])
         return error.exit_code
     except Exception as error:
-        sentence = f"tracebook failed ({type(error).__name__}: {error}). This is a fault in it."
+        sentence = f"This is a fault in tracebook: {type(error).__name__}: {error}."
         _tell(sentence, "Run `tracebook --debug ...` and report the trace.", debug=state["debug"])
         return 1
     return status if isinstance(status, int) else 0

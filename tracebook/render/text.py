@@ -25,7 +25,10 @@ from tracebook.units import number_text
 _BAR_CELLS = 10
 _NARROWEST = 40
 _UNKNOWN_NAMES = 5
-_PAD = 2
+#: Cells between columns: one of padding, one of the box.
+_GAP = 2
+#: Cells that a column which wraps is given at least.
+_WRAPPED = 16
 
 #: A rule under the heading and one above the last row, in ASCII.
 _PLAIN_BOX = Box("    \n    \n -- \n    \n    \n -- \n    \n    \n", ascii=True)
@@ -102,7 +105,7 @@ def _table(
         box=SIMPLE_HEAD if style.rich else _PLAIN_BOX,
         show_edge=False,
         pad_edge=False,
-        padding=(0, _PAD, 0, 0),
+        padding=(0, _GAP - 1, 0, 0),
         header_style="bold",
     )
     for index in kept:
@@ -110,7 +113,7 @@ def _table(
         table.add_column(
             column.heading,
             justify="left" if column.text else "right",
-            no_wrap=not column.text,
+            no_wrap=not column.wraps,
             overflow="fold",
             style="cyan" if column.heading == "" else None,
         )
@@ -136,10 +139,11 @@ def _table(
 def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
     """Positions of the columns that fit, those with the highest `drop` left out first."""
     kept = list(range(len(columns)))
+    cells = [max(len(text) for text in (columns[i].heading, *(r[i] for r in rows))) for i in kept]
+    cells = [min(size, _WRAPPED) if columns[i].wraps else size for i, size in enumerate(cells)]
 
     def needed() -> int:
-        cells = [max(len(columns[i].heading), *(len(row[i]) for row in rows)) for i in kept]
-        return sum(cells) + _PAD * (len(kept) - 1)
+        return sum(cells[index] for index in kept) + _GAP * (len(kept) - 1)
 
     while needed() > width and any(columns[index].drop for index in kept):
         kept.remove(max(kept, key=lambda index: columns[index].drop))

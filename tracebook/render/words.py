@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 from tracebook.report import PartRow, PhaseRow, Report
-from tracebook.stats import Summary
 from tracebook.units import gb_text, number_text
 
 #: What a control character in a name becomes: a terminal must not act on it.
@@ -15,7 +14,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: heading, whether it is text, and when it may fall away.
+    """A column of a table: heading, whether it is text, when it may fall away or wrap.
 
     Columns with a higher `drop` leave first where a terminal is narrow; 0 stays.
     """
@@ -23,6 +22,7 @@ class Column:
     heading: str
     text: bool = False
     drop: int = 0
+    wraps: bool = False
 
 
 PHASE_COLUMNS = (
@@ -47,8 +47,8 @@ LAYER_COLUMNS = (
 
 MATRIX_COLUMNS = (
     Column("phase", text=True),
-    Column("op", text=True, drop=1),
-    Column("matrix", text=True),
+    Column("op", text=True, drop=1, wraps=True),
+    Column("matrix", text=True, wraps=True),
     Column("kernels", drop=2),
     Column("ms"),
     Column("GB"),
@@ -159,20 +159,16 @@ def _run_sentence(report: Report) -> str:
 
 
 def _step_sentence(report: Report) -> str:
-    sentence = f"{_spread(report.steps.wall_ms)} ms"
+    wall = report.steps.wall_ms
+    sentence = f"{wall.median:.2f} ms"
+    if wall.ci95 is not None:
+        sentence += f" (95 % interval {wall.ci95[0]:.2f} to {wall.ci95[1]:.2f})"
     if report.steps.tokens_per_s is not None:
         sentence += (
             f"; {report.steps.tokens_per_s:.1f} tokens/s at "
             f"{report.run.tokens_per_step:g} per step ({report.run.tokens_basis})"
         )
     return sentence
-
-
-def _spread(summary: Summary) -> str:
-    """A median with its 95 % interval, or with its range where there is none."""
-    if summary.ci95 is None:
-        return f"{summary.median:.2f}"
-    return f"{summary.median:.2f} (95 % interval {summary.ci95[0]:.2f} to {summary.ci95[1]:.2f})"
 
 
 def verdict(report: Report) -> str:
@@ -210,4 +206,4 @@ def footnote(report: Report) -> str | None:
     bases = sorted({row.traffic_basis for row in report.phase_rows if row.traffic_basis})
     if not bases:
         return None
-    return f"GB and GB/s count {', '.join(bases)}; a phase without a figure reads none."
+    return f"GB and GB/s count {', '.join(bases)}; phases without a figure read no weights."
