@@ -1,15 +1,242 @@
-"""The only place that runs the nsys binary."""
+"""The only place that runs the nsys binary; each failure becomes a sentence with a remedy."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from tracebook.cache import cached
 from tracebook.errors import NsysError
+from tracebook.importers.sniff import SQLITE_MAGIC
+
+#: Where NVIDIA's packages put it, the CUDA toolkit's copy last.
+INSTALL_PATTERNS = (
+    "/opt/nvidia/nsight-systems/*/bin/nsys",
+    "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
+    "/usr/lib/nsight-systems/bin/nsys",
+    "/usr/local/cuda*/bin/nsys",
+)
+_VERSION_TIMEOUT_S = 60.0
+_EXPORT_TIMEOUT_S = 3600.0
+_VERSION = re.compile(r"\b(20\d\d(?:\.\d+){1,3})")
+_INSTALL_HINT = (
+    "Install Nsight Systems, or set TRACEBOOK_NSYS to the nsys binary, or export on the "
+    "machine that recorded it: nsys export --type sqlite REPORT.nsys-rep"
+)
+
+#: What nsys and its importer write when they fail, in small letters, and what it means.
+_CAUSES = (
+    ("space", r"no space left|disk (is )?full|database or disk is full"),
+    (
+        "newer",
+        r"newer version|version[^.\n]*(not supported|unsupported|is too new)"
+        r"|(unsupported|unknown|incompatible)[^.\n]*version",
+    ),
+    (
+        "truncated",
+        r"truncat|unexpected end|end of file|\beof\b|corrupt|premature|cannot parse|failed to parse"
+        r"|invalid (report|file)|not a valid",
+    ),
+)
 
 
-def export(report: Path) -> Path:
-    """Export a report to SQLite in the cache directory and return the file's path."""
+@dataclass(frozen=True)
+class NsysResult:
+    """A finished run of nsys: exit status (negative: killed by a signal) and its output."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def last_words(self) -> str:
+        """The last line that says something, for messages."""
+        lines = [line.strip() for line in (self.stdout + "\n" + self.stderr).splitlines()]
+        told = [line for line in lines if line]
+        return _printable(told[-1])[:300] if told else "nothing was written to stderr"
+
+
+def find_nsys(given: str | Path | None = None) -> Path:
+    """Find the nsys binary.
+
+    Looked at in order: `given`, the variable TRACEBOOK_NSYS, PATH, the usual install
+    folders (newest first).
+
+    Raises:
+        NsysError: There is none, or the one that was named cannot be run.
+    """
+    for origin, named in (
+        ("The nsys given", given),
+        ("TRACEBOOK_NSYS", os.environ.get("TRACEBOOK_NSYS")),
+    ):
+        if named:
+            found = shutil.which(str(named))
+            if found is None:
+                raise NsysError(f"{origin} is {named}, which cannot be run.", _INSTALL_HINT)
+            return Path(found)
+    on_path = shutil.which("nsys")
+    if on_path:
+        return Path(on_path)
+    for pattern in INSTALL_PATTERNS:
+        root, _, rest = pattern.partition("*")
+        places = Path(root).parent.glob(Path(root).name + "*" + rest) if rest else [Path(pattern)]
+        runnable = [place for place in places if os.access(place, os.X_OK) and place.is_file()]
+        if runnable:
+            return max(runnable, key=lambda place: _numbers(str(place)))
     raise NsysError(
-        f"{report} is an nsys report, and reports cannot be exported yet.",
-        "Export it: nsys export --type sqlite " + report.name,
+        "nsys is not installed: it is neither on PATH nor in /opt/nvidia.", _INSTALL_HINT
     )
+
+
+def nsys_version(nsys: Path) -> str | None:
+    """The version that `nsys --version` prints, such as 2025.3.2.474, None where it says none.
+
+    Raises:
+        NsysError: It cannot be run.
+    """
+    result = run_nsys(nsys, ["--version"], timeout_s=_VERSION_TIMEOUT_S)
+    found = _VERSION.search(result.stdout + result.stderr)
+    return found[1] if found else None
+
+
+def run_nsys(nsys: Path, arguments: Sequence[str], *, timeout_s: float) -> NsysResult:
+    """Run nsys to its end and keep what it writes.
+
+    Args:
+        nsys: The binary.
+        arguments: Its arguments.
+        timeout_s: After this many seconds it is stopped, its children included.
+
+    Raises:
+        NsysError: It cannot be started, or did not finish in time.
+    """
+    try:
+        process = subprocess.Popen(
+            [str(nsys), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NsysError(
+            f"{nsys} cannot be run: {error.strerror or error}.",
+            "Install Nsight Systems for this machine, or set TRACEBOOK_NSYS.",
+        ) from error
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        _stop(process)
+        raise NsysError(
+            f"nsys {arguments[0]} did not finish within {timeout_s:g} s and was stopped.",
+            "Run it by hand to see what it waits for, and give its output.",
+        ) from None
+    except BaseException:
+        _stop(process)
+        raise
+    return NsysResult(process.returncode, stdout, stderr)
+
+
+def export(report: Path, *, nsys: str | Path | None = None) -> Path:
+    """Export a report to SQLite, once for each content, in the cache directory.
+
+    Args:
+        report: A .nsys-rep or .qdrep file; nothing is written beside it.
+        nsys: The binary, else it is looked for.
+
+    Returns:
+        Path of the SQLite file.
+
+    Raises:
+        NsysError: nsys is missing or failed; the message says why as far as nsys tells.
+        TracebookError: The cache directory cannot be used.
+    """
+
+    def make(output: Path) -> None:
+        binary = find_nsys(nsys)
+        arguments = ["export", "--type", "sqlite", "--force-overwrite", "true"]
+        arguments += ["--output", str(output), str(report.resolve())]
+        result = run_nsys(binary, arguments, timeout_s=_EXPORT_TIMEOUT_S)
+        if result.status != 0 or not _is_sqlite(output):
+            raise _failure(report, binary, result, output)
+
+    return cached("exports", report, ".sqlite", make)
+
+
+def _failure(report: Path, nsys: Path, result: NsysResult, output: Path) -> NsysError:
+    text = f"{result.stdout}\n{result.stderr}"
+    cause = next((name for name, p in _CAUSES if re.search(p, text.lower())), None)
+    signal_number = -result.status if result.status < 0 else result.status - 128
+    if cause == "space":
+        return NsysError(
+            f"The disk is full: nsys could not write the export of {report}.",
+            f"Make space in {output.parents[1]}, or set XDG_CACHE_HOME to another disk.",
+        )
+    if cause == "newer":
+        ours = nsys_version(nsys) or "of unknown version"
+        theirs = next((v for v in _VERSION.findall(text) if v != ours), None)
+        made_by = f"nsys {theirs}" if theirs else "a newer nsys"
+        return NsysError(
+            f"{report} was made by {made_by}, and {nsys} is {ours}.",
+            "Export with the nsys that recorded it, or install a newer one and set TRACEBOOK_NSYS.",
+        )
+    if cause == "truncated":
+        return NsysError(
+            f"nsys cannot read {report}: the report is truncated or damaged ({result.last_words}).",
+            "Copy it again; a run that was killed may have to be recorded again.",
+        )
+    if signal_number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
+        name = signal.Signals(signal_number).name
+        return NsysError(
+            f"nsys was ended by {name} while exporting {report}.",
+            "SIGKILL usually means that memory ran out: close other programs, or export on a "
+            "larger machine.",
+        )
+    if result.status == 0:
+        return NsysError(
+            f"nsys exported {report} without an error, but wrote no SQLite file "
+            f"({result.last_words}).",
+            f"Try it by hand: nsys export --type sqlite {report.name}",
+        )
+    return NsysError(
+        f"nsys could not export {report} (exit code {result.status}): {result.last_words}",
+        f"Try it by hand: nsys export --type sqlite {report.name}",
+    )
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    except OSError:
+        return False
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Kill nsys and the importer that it starts."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    process.communicate()
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

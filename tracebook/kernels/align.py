@@ -67,6 +67,7 @@ class Column:
     `match_penalty` is added where the name says that the kernel reads no weights;
     `skip_factor` scales the cost of leaving it out. `grid` has shape (kernels, 3),
     0 where unknown. `symbol` compares names and launch shapes for equality only.
+    `named` is True where the name says that the kernel is a matrix product.
     """
 
     duration_ns: Floats
@@ -74,6 +75,12 @@ class Column:
     match_penalty: Floats
     skip_factor: Floats
     grid: Ints
+    named: NDArray[np.bool_]
+
+    @property
+    def reads_weights(self) -> NDArray[np.bool_]:
+        """True where the name does not rule out that the kernel reads weights."""
+        return np.asarray(self.match_penalty == 0)
 
     def take(self, index: Ints) -> Column:
         """The kernels at `index`, in that order."""
@@ -83,6 +90,7 @@ class Column:
             self.match_penalty[index],
             self.skip_factor[index],
             self.grid[index],
+            self.named[index],
         )
 
 

@@ -25,6 +25,9 @@ NAMED_PHASE = {
     "verify": Phase.SAMPLING,
     "comm": Phase.COMMUNICATION,
 }
+#: Classes that begin the next block's layers, and classes that come before that.
+LAYER_STARTS = frozenset({"embed", "norm"})
+EARLIER = frozenset({"sample", "verify", "select", "prepare", "draft_prepare", "replay"})
 #: A kernel between sampling and drafting that lasts at least this share of the step and
 #: is no sampler can only be the commit of recurrent state.
 REPLAY_SHARE = 0.002
@@ -216,13 +219,17 @@ def _walk_zone(zone: Zone, facts: Facts, cut: int | None) -> list[Label]:
     joined = _joins_next(zone, facts)
     after_cut = False
     labels: list[Label] = []
+    # A gather or norm starts the next layers only behind the last sampler or preparation.
+    settled = max(
+        (n for n, p in enumerate(zone.positions) if facts.class_name(p) in EARLIER), default=-1
+    )
     floor_ns = REPLAY_SHARE * float(facts.duration_ns.sum())
     for number, position in enumerate(zone.positions):
         name = facts.class_name(position)
         evidence = "neighbour"
         after_cut = after_cut or position == cut
         in_first = number == 0 and name in stages[0][1]
-        if not in_first:
+        if not in_first and not (name in LAYER_STARTS and number < settled):
             stage = max(stage, _entered(stages, stage, name))
         if after_cut:
             stage = max(stage, _index_of(stages, Phase.PREPARE, stage))

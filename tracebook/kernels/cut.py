@@ -28,6 +28,9 @@ STEP_MARKER = 4.0
 PREPARE_START = 2.0
 DRAFT_PREPARE_START = 1.5
 GRAPH_END = 0.5
+#: A step may begin so many glue kernels in front of its first preparation kernel.
+REACH = 5
+GLUE = frozenset({"copy", "fill", "elementwise", "unknown", "prepare", "draft_prepare"})
 #: Two candidates closer than this in different zones are called ambiguous.
 MARGIN = 1.0
 
@@ -57,8 +60,9 @@ def find_cut(zones: list[Zone], facts: Facts, gap_ns: Floats, step_marker: Bools
         candidates = [*zone.positions, zone.next_mark.position]
         previous = zone.first_mark.position
         scored: list[tuple[float, int, int]] = []
-        for position in candidates:
-            score = prior + _evidence(facts, gap_ns, step_marker, previous, position)
+        ahead = _marker_ahead(candidates, facts, step_marker)
+        for number, position in enumerate(candidates):
+            score = prior + ahead[number] + _evidence(facts, gap_ns, previous, position)
             scored.append((score, -len(scored), position))
             previous = position
         score, _, position = max(scored)
@@ -70,18 +74,31 @@ def find_cut(zones: list[Zone], facts: Facts, gap_ns: Floats, step_marker: Bools
     return Cut(best[0][1], certain)
 
 
-def _evidence(
-    facts: Facts, gap_ns: Floats, step_marker: Bools, previous: int, position: int
-) -> float:
-    """How much speaks for a step that begins at `position`."""
+def _marker_ahead(candidates: list[int], facts: Facts, step_marker: Bools) -> Floats:
+    """Bonus for standing at, or a few glue kernels in front of, a preparation kernel."""
+    bonus = np.zeros(len(candidates))
+    for number, position in enumerate(candidates):
+        name = facts.class_name(position)
+        weight = STEP_MARKER if step_marker[position] else 0.0
+        if name == "prepare":
+            weight += PREPARE_START
+        elif name == "draft_prepare":
+            weight += DRAFT_PREPARE_START
+        if not weight:
+            continue
+        for back in range(REACH + 1):
+            earlier = number - back
+            if earlier < 0 or (back and facts.class_name(candidates[earlier]) not in GLUE):
+                break
+            bonus[earlier] = max(bonus[earlier], weight - 0.15 * back)
+        if number and facts.class_name(candidates[number - 1]) in ("prepare", "draft_prepare"):
+            bonus[number] = 0.0
+    return bonus
+
+
+def _evidence(facts: Facts, gap_ns: Floats, previous: int, position: int) -> float:
+    """How much speaks for a step that begins at `position`: a pause, the end of a graph."""
     score = float(np.log2(1.0 + gap_ns[position] / GAP_UNIT_NS))
-    if step_marker[position] and not step_marker[previous]:
-        score += STEP_MARKER
-    name, before = facts.class_name(position), facts.class_name(previous)
-    if name == "prepare" and before not in ("prepare", "draft_prepare"):
-        score += PREPARE_START
-    if name == "draft_prepare" and before not in ("prepare", "draft_prepare"):
-        score += DRAFT_PREPARE_START
     if facts.in_graph[previous] and not facts.in_graph[position]:
         score += GRAPH_END
     return score

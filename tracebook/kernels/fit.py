@@ -76,7 +76,7 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     """
     reads = plan.reads
     smallest = smallest_group_that_matters(reads)
-    large = [i for i, read in enumerate(reads) if read.weight_bytes >= 0.1 * smallest]
+    large = _large_reads(reads, smallest)
     large_reads = [reads[i] for i in large]
     runs = build_runs(large_reads)
     starts = _starting_bandwidths(column, large_reads, peak_gbps)
@@ -110,13 +110,32 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     return Fit(tuple(found), solution.bandwidth_gbps, solution.cost, len(order))
 
 
+def _large_reads(reads: Sequence[Read], smallest: float) -> list[int]:
+    """Reads of the coarse pass: large ones, and partners that a fused kernel would show.
+
+    A partner of less than 3 % of its group cannot be told from noise in a fused kernel.
+    """
+    groups = group_sizes(reads)
+    return [
+        i
+        for i, read in enumerate(reads)
+        if read.weight_bytes >= 0.1 * smallest
+        or (groups[read.group] >= 0.5 * smallest and read.weight_bytes >= 0.03 * groups[read.group])
+    ]
+
+
+def group_sizes(reads: Sequence[Read]) -> dict[int, int]:
+    """Bytes per fusion group."""
+    sizes: dict[int, int] = {}
+    for read in reads:
+        sizes[read.group] = sizes.get(read.group, 0) + read.weight_bytes
+    return sizes
+
+
 def smallest_group_that_matters(reads: Sequence[Read]) -> float:
     """Bytes of the smallest fusion group, groups that hold 2 % together left out."""
-    sizes: dict[int, float] = {}
-    for read in reads:
-        if not read.optional:
-            sizes[read.group] = sizes.get(read.group, 0.0) + read.weight_bytes
-    ordered = np.sort(np.array(list(sizes.values())))
+    sizes = group_sizes([read for read in reads if not read.optional])
+    ordered = np.sort(np.array(list(sizes.values()), dtype=np.float64))
     keep = np.cumsum(ordered) > SMALL_SHARE * ordered.sum()
     return float(ordered[keep][0])
 
@@ -199,7 +218,7 @@ class _Coarse:
         taken = np.array(
             [self.column.duration_ns[m.first_kernel : m.end_kernel].sum() for m in matches]
         )
-        rate = size / np.maximum(taken - LAUNCH_NS, 0.3 * taken)
+        rate = size / np.maximum(np.maximum(taken - LAUNCH_NS, 0.3 * taken), 1.0)
         order = np.argsort(rate)
         middle = int(np.searchsorted(np.cumsum(size[order]), size.sum() / 2))
         fitted = float(rate[order][min(middle, len(order) - 1)])

@@ -27,7 +27,7 @@ from tracebook.kernels.period import find_anchors, find_periods
 from tracebook.kernels.segments import Placed, place_steps
 from tracebook.kernels.sequence import Kernels, build_kernels
 from tracebook.kernels.steps import Kind, Template, build_template, cut_slices, sort_kinds
-from tracebook.kernels.verdict import judge
+from tracebook.kernels.verdict import judge, unmatched_share
 from tracebook.notices import Notice
 from tracebook.phases import Phase
 from tracebook.trace import Trace
@@ -226,9 +226,8 @@ def _attempt(
         return None
     found = sum(r.weight_bytes for f in fit.found for r in plan.reads[f.first : f.end])
     wanted = sum(r.weight_bytes for r in plan.reads if not r.optional)
-    return Attempt(
-        template, marks_of_fit(fit, plan), fit, column, source, others, found / max(wanted, 1)
-    )
+    goodness = min(1.0, found / max(wanted, 1)) * (1 - unmatched_share(fit, column))
+    return Attempt(template, marks_of_fit(fit, plan), fit, column, source, others, goodness)
 
 
 def template_column(kernels: Kernels, template: Template) -> Column:
@@ -242,6 +241,7 @@ def template_column(kernels: Kernels, template: Template) -> Column:
         match_penalty=np.where(reads_weights, 0.0, NOT_WEIGHTS),
         skip_factor=np.where(reads_weights, 1.0, 0.1),
         grid=kernels.grid[source],
+        named=names == "gemm",
     )
 
 

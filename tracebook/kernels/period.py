@@ -21,11 +21,13 @@ Floats = NDArray[np.float64]
 #: The period is looked for in a window of this many kernels from the middle of the trace.
 WINDOW = 60_000
 #: A lag is a period when it scores at least this share of the best lag's score.
-AS_GOOD = 0.85
+AS_GOOD = 0.9
 MIN_SCORE = 0.35
 #: Positions that differ by less than this share of the lag count as recurring.
 TOLERANCE = 0.02
 MIN_PERIOD = 8
+#: The window is divided into so many parts to see how spread a symbol is.
+SPREAD_BINS = 16
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,13 @@ def _candidate_lags(positions: list[Ints], length: int) -> list[int]:
 
 
 def _score(positions: list[Ints], lag: int, length: int) -> float:
-    """Share of recurring symbols of which an occurrence is followed by another at `lag`."""
+    """Share of recurring symbols of which an occurrence is followed by another at `lag`.
+
+    Symbols count by how much of the window they occur in, so that those of a prefill or a
+    warm-up, which recur within a moment only, hardly count.
+    """
     tolerance = max(2.0, TOLERANCE * lag)
-    shares: list[float] = []
+    total, weights = 0.0, 0.0
     for where in positions:
         if len(where) < 2:
             continue
@@ -129,11 +135,10 @@ def _score(positions: list[Ints], lag: int, length: int) -> float:
         ahead = where[np.minimum(right, len(where) - 1)]
         behind = where[np.maximum(right - 1, 0)]
         near = np.minimum(np.abs(ahead - target), np.abs(behind - target)) <= tolerance
-        # A symbol so dense that any lag would fit says nothing.
-        dense = len(where) * 2 * tolerance / length
-        if dense < 0.5:
-            shares.append(float(near.mean()))
-    return float(np.mean(shares)) if len(shares) >= 2 else 0.0
+        weight = len(np.unique(where * SPREAD_BINS // length)) / SPREAD_BINS
+        total += weight * float(near.mean())
+        weights += weight
+    return total / weights if weights else 0.0
 
 
 def _without_neighbours(periods: list[Period]) -> list[Period]:

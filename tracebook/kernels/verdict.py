@@ -52,7 +52,7 @@ def judge(
     ratio = ratio_of(fit, column, reads)
     off_each = (ratio > OFF_RATIO) | (ratio < 1 / OFF_RATIO)
     off = float(sizes[off_each].sum() / max(int(sizes.sum()), 1))
-    unmatched = _unmatched_share(fit, column)
+    unmatched = unmatched_share(fit, column)
     notices = _phase_notices(fit, column, plan)
     if matched < MATCHED_FLOOR:
         notices.append(
@@ -105,12 +105,20 @@ def judge(
     return verdict, notices
 
 
-def _unmatched_share(fit: Fit, column: Column) -> float:
-    """Share of the busy time in long, weight-reading kernels that match nothing."""
-    used = {k for f in fit.found for k in f.kernels}
-    rest = np.array([k not in used for k in range(fit.length)])
-    longest = float(np.median([column.duration_ns[list(f.kernels)].sum() for f in fit.found]))
-    heavy = rest & (column.skip_factor >= 1) & (column.duration_ns > 0.1 * longest)
+def unmatched_share(fit: Fit, column: Column) -> float:
+    """Share of the busy time in kernels that look like weight readers but match nothing.
+
+    A kernel looks like one when its name says so, when its name is matched elsewhere, or
+    when its name says nothing and it is longer than most kernels that were matched.
+    """
+    used = np.zeros(fit.length, dtype=bool)
+    used[[k for found in fit.found for k in found.kernels]] = True
+    taken = [float(column.duration_ns[list(found.kernels)].sum()) for found in fit.found]
+    nameless = column.reads_weights & ~column.named
+    same_name = np.isin(column.symbol, np.unique(column.symbol[used]))
+    suspect = column.named | same_name | (column.duration_ns > 2 * float(np.median(taken)))
+    floor_ns = 0.2 * float(np.quantile(taken, 0.1))
+    heavy = ~used & (column.named | nameless) & suspect & (column.duration_ns > floor_ns)
     return float(column.duration_ns[heavy].sum() / max(float(column.duration_ns.sum()), 1.0))
 
 
