@@ -76,16 +76,31 @@ def test_overlap_is_told(report):
     assert "overlap" in codes(report)
 
 
-def test_layers_and_matrices(report):
+def test_layers(report):
     assert [(row.phase, row.layer, row.ms.median) for row in report.layer_rows] == [
         ("target_layers", 0, 0.3),
         ("target_layers", 1, 0.3),
+        ("output_layer", None, 0.2),
+        ("sampling", None, 0.06),
+        ("unclassified", None, 0.04),
     ]
+    assert [row.weight_bytes for row in report.layer_rows[:2]] == [LAYER_BYTES, LAYER_BYTES]
+
+
+def test_matrices(report):
     assert [(row.op, row.matrix, row.kernels, row.weight_bytes) for row in report.matrix_rows] == [
         ("gate", "mlp.gate_proj", 2, 2 * LAYER_BYTES),
         ("head", "lm_head", 1, HEAD_BYTES),
+        (None, None, 1, 0),
+        (None, None, 1, 0),
     ]
     assert report.matrix_rows[1].weight_gbps == 150.0
+    assert report.matrix_rows[2].weight_gbps is None
+
+
+def test_every_detail_adds_up_to_the_step(report):
+    for rows in (report.phase_rows, report.layer_rows, report.matrix_rows):
+        assert sum(row.ms.mean for row in rows) == pytest.approx(report.steps.busy_ms.mean)
 
 
 def test_unclassified_names_come_with_their_time(report):

@@ -41,7 +41,7 @@ def test_every_key_is_read(tmp_path):
         machine="dgx-spark",
         ceiling_gbps=240.0,
         target=str(tmp_path / "target"),
-        drafter=str(tmp_path / "../drafter.headers.json.gz"),
+        drafter=str(tmp_path.parent / "drafter.headers.json.gz"),
         draft_method="dflash2",
         draft_tokens=10,
         draft_head="org/head",

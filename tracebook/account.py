@@ -8,6 +8,8 @@ median time; a floor is bytes over the machine's published peak.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,6 +50,8 @@ from tracebook.trace import Trace
 from tracebook.traffic import phase_traffic
 from tracebook.units import floor_ms, gbps, ms, percent, rounded
 
+#: Stands for no layer in a key, which cannot be null.
+_NO_LAYER = -1
 _BASES = ("exact", "derived", "assumed")
 
 
@@ -96,7 +100,7 @@ def shown(source: str | Path) -> str:
     text = str(source)
     if is_hub_id(text) and not Path(text).exists():
         return text
-    path = Path(text).absolute()
+    path = Path(os.path.abspath(text))  # noqa: PTH100  folds ".." away
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
 
 
@@ -281,14 +285,16 @@ def _unclassified(time: StepTime, names: pl.DataFrame) -> Unclassified:
 def _part_rows(
     labelled: Labelled, time: StepTime, machine: Machine, columns: Sequence[str]
 ) -> tuple[PartRow, ...]:
-    """Parts of phases: time and matched bytes by layer, or by matrix."""
-    groups = group(time.rows, columns)
+    """Parts of phases by layer or by matrix; what has none is a part too, so they add up."""
+    keyed = time.rows.with_columns(
+        pl.col("layer").fill_null(_NO_LAYER), pl.col("op", "matrix").fill_null("")
+    )
+    groups = group(keyed, columns)
     owned = time_per_step(groups, time.owned, time.steps)
     kernels = _kernels_per_step(groups, time, labelled.steps)
     matched = time.rows["weight_bytes"].fill_null(0).cast(pl.Int64).to_numpy()
     weights = sum_per_step(groups, time.rows, matched, labelled.steps)
     trusted = labelled.verdict is not None and labelled.verdict.bytes_trusted
-    order = [phase.value for phase in Phase]
     rows = []
     for code, key in enumerate(groups.keys):
         if not owned[code].any():
@@ -297,12 +303,13 @@ def _part_rows(
         summary = summarise_ns(owned[code])
         weight_bytes = _lower_median(weights[code]) if trusted else None
         rate = gbps(weight_bytes, summary.median)
+        layer = int(named.get("layer", _NO_LAYER))
         rows.append(
             PartRow(
                 phase=str(named["phase"]),
-                layer=None if "layer" not in named else int(named["layer"]),
-                op=None if "op" not in named else str(named["op"]),
-                matrix=None if "matrix" not in named else str(named["matrix"]),
+                layer=None if layer == _NO_LAYER else layer,
+                op=str(named.get("op", "")) or None,
+                matrix=str(named.get("matrix", "")) or None,
                 ms=summary,
                 kernels=_lower_median(kernels[code]),
                 weight_bytes=weight_bytes,
@@ -310,11 +317,14 @@ def _part_rows(
                 roofline_pct=percent(rate, machine.bandwidth_gbps),
             )
         )
-    by_time = "layer" not in columns
-    rows.sort(
-        key=lambda row: (order.index(row.phase), -row.ms.median if by_time else row.layer or 0)
-    )
-    return tuple(rows)
+    return tuple(sorted(rows, key=_part_order))
+
+
+def _part_order(row: PartRow) -> tuple[int, int, float, str]:
+    """By phase, then by layer (none last), then the longest first."""
+    phase = [phase.value for phase in Phase].index(row.phase)
+    layer = sys.maxsize if row.layer is None else row.layer
+    return phase, layer, -row.ms.mean, f"{row.op} {row.matrix}"
 
 
 def _kernels_per_step(groups: Groups, time: StepTime, steps: pl.DataFrame) -> Ints:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -229,10 +230,8 @@ def resolve_source(value: str, base: Path) -> str:
     What exists below `base` is a path; `owner/name` that does not exist there is
     left as a hub id; everything else is a path that its reader will miss by name.
     """
-    path = (base / Path(value).expanduser()).absolute()
-    if path.exists() or not is_hub_id(value):
-        return str(path)
-    return value
+    path = os.path.abspath(base / Path(value).expanduser())  # noqa: PTH100  folds ".." away
+    return value if is_hub_id(value) and not Path(path).exists() else path
 
 
 def is_hub_id(value: str) -> bool:

@@ -138,7 +138,8 @@ class PhaseRow:
 class PartRow:
     """A part of a phase: a layer, or a kind of matrix over all layers.
 
-    In rows of layers `layer` is set, in rows of matrices `op` and `matrix`.
+    Rows of layers have a `layer`, None for what lies in none; rows of matrices have
+    `op`, and `matrix` where weights are read. Either kind adds up to the phases.
     `weight_bytes` counts the matched matrices only, not norms and biases.
     """
 

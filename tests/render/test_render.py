@@ -104,5 +104,5 @@ def test_markdown_escapes_what_a_trace_says():
 
 def test_json_is_whole_at_every_detail(report):
     document = json.loads(render(report, "json", detail="phases"))
-    assert len(document["layers"]) == 2
-    assert len(document["matrices"]) == 2
+    assert len(document["layers"]) == 5
+    assert len(document["matrices"]) == 4

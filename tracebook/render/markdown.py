@@ -12,7 +12,11 @@ from tracebook.report import PartRow, Report
 def render(report: Report, *, detail: str, terminal: bool) -> str:
     """Write headings, lists and pipe tables (GitHub's Markdown)."""
     facts = "\n".join(f"- {label}: {_escaped(text)}" for label, text in words.facts(report))
-    blocks = ["## Decode step", _escaped(words.verdict(report)), _phases(report)]
+    blocks = [
+        "## Decode step",
+        _escaped(words.verdict(report)),
+        _table(*words.phase_table(report, {})),
+    ]
     if detail == "layers":
         blocks += ["### Layers", _parts(report.layer_rows, words.LAYER_COLUMNS)]
     if detail == "matrices":
@@ -25,15 +29,6 @@ def render(report: Report, *, detail: str, terminal: bool) -> str:
     if report.warnings:
         blocks += ["### Warnings", _warnings(report)]
     return "\n\n".join(blocks) + "\n"
-
-
-def _phases(report: Report) -> str:
-    shown = [index for index, column in enumerate(words.PHASE_COLUMNS) if column.heading]
-    rows = [words.phase_cells(row, "") for row in report.phase_rows]
-    rows += [words.idle_cells(report, ""), words.total_cells(report)]
-    return _table(
-        [words.PHASE_COLUMNS[i] for i in shown], [[row[i] for i in shown] for row in rows]
-    )
 
 
 def _parts(parts: Sequence[PartRow], columns: tuple[Column, ...]) -> str:

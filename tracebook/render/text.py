@@ -80,10 +80,11 @@ def _facts(report: Report, style: _Style) -> str:
 
 
 def _phases(report: Report, style: _Style) -> str:
-    longest = max([row.share for row in report.phase_rows] + [report.steps.idle_share])
-    rows = [words.phase_cells(row, _bar(row.share / longest, style)) for row in report.phase_rows]
-    rows.append(words.idle_cells(report, _bar(report.steps.idle_share / longest, style)))
-    return _table(words.PHASE_COLUMNS, [*rows, words.total_cells(report)], style, last_apart=True)
+    shares = {row.phase: row.share for row in report.phase_rows} | {"idle": report.steps.idle_share}
+    longest = max(shares.values())
+    bars = {phase: _bar(share / longest, style) for phase, share in shares.items()}
+    columns, rows = words.phase_table(report, bars)
+    return _table(columns, rows, style, last_apart=True)
 
 
 def _parts(parts: Sequence[PartRow], columns: tuple[Column, ...], style: _Style) -> str:

@@ -33,6 +33,7 @@ PHASE_COLUMNS = (
     Column("GB", drop=2),
     Column("GB/s"),
     Column("% of peak"),
+    Column("% of ceiling", drop=5),
     Column("floor ms", drop=1),
 )
 
@@ -62,52 +63,64 @@ def clean(text: str) -> str:
     return _CONTROL.sub("?", text)
 
 
-def phase_cells(row: PhaseRow, bar: str) -> list[str]:
+def phase_table(report: Report, bars: dict[str, str]) -> tuple[list[Column], list[list[str]]]:
+    """Columns and rows of the phase table: phases, idle, and the whole step last.
+
+    Args:
+        report: The report.
+        bars: A bar for each phase and for `idle`; without any, there is no such column.
+    """
+    steps, total = report.steps, report.total
+    rows = [_phase_cells(row, bars.get(row.phase, "")) for row in report.phase_rows]
+    idle = ["idle", number_text(steps.idle_ms.median, 2), _share_text(steps.idle_share)]
+    rows.append([*idle, bars.get("idle", ""), "-", "-", "-", "-", "-"])
+    rows.append(
+        [
+            "step",
+            number_text(steps.wall_ms.median, 2),
+            _share_text(1.0),
+            "",
+            gb_text(total.weight_bytes),
+            number_text(total.traffic_gbps, 1),
+            number_text(total.roofline_pct, 1),
+            number_text(total.ceiling_pct, 1),
+            number_text(total.floor_ms, 2),
+        ]
+    )
+    hidden = {"" if not bars else None, None if report.machine.ceiling_gbps else "% of ceiling"}
+    shown = [i for i, column in enumerate(PHASE_COLUMNS) if column.heading not in hidden]
+    return [PHASE_COLUMNS[i] for i in shown], [[row[i] for i in shown] for row in rows]
+
+
+def _phase_cells(row: PhaseRow, bar: str) -> list[str]:
     """One phase as cells of `PHASE_COLUMNS`."""
     return [
         row.phase.replace("_", " "),
         number_text(row.ms.median, 2),
-        f"{100 * row.share:.1f} %",
+        _share_text(row.share),
         bar,
         gb_text(row.weight_bytes or None),
         number_text(row.traffic_gbps, 1),
         number_text(row.roofline_pct, 1),
+        number_text(row.ceiling_pct, 1),
         number_text(row.floor_ms, 2),
     ]
 
 
-def idle_cells(report: Report, bar: str) -> list[str]:
-    """The idle time as cells of `PHASE_COLUMNS`."""
-    steps = report.steps
-    share = f"{100 * steps.idle_share:.1f} %"
-    return ["idle", number_text(steps.idle_ms.median, 2), share, bar, "-", "-", "-", "-"]
-
-
-def total_cells(report: Report) -> list[str]:
-    """The whole step as cells of `PHASE_COLUMNS`."""
-    total = report.total
-    return [
-        "step",
-        number_text(report.steps.wall_ms.median, 2),
-        "100.0 %",
-        "",
-        gb_text(total.weight_bytes),
-        number_text(total.traffic_gbps, 1),
-        number_text(total.roofline_pct, 1),
-        number_text(total.floor_ms, 2),
-    ]
+def _share_text(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def part_cells(row: PartRow, columns: tuple[Column, ...]) -> list[str]:
     """A layer or a matrix as cells of its columns."""
     cells = {
         "phase": row.phase.replace("_", " "),
-        "layer": str(row.layer),
+        "layer": "-" if row.layer is None else str(row.layer),
         "op": clean(row.op or "-"),
         "matrix": clean(row.matrix or "-"),
         "kernels": str(row.kernels),
         "ms": number_text(row.ms.median, 3),
-        "GB": gb_text(row.weight_bytes),
+        "GB": gb_text(row.weight_bytes or None),
         "GB/s": number_text(row.weight_gbps, 1),
         "% of peak": number_text(row.roofline_pct, 1),
     }
@@ -121,10 +134,9 @@ def facts(report: Report) -> list[tuple[str, str]]:
     if report.trace.nsys_version:
         trace += f", nsys {clean(report.trace.nsys_version)}"
     name = clean(report.trace.gpu or machine.name or "unknown GPU")
-    if machine.bandwidth_gbps is None:
-        peak = "peak unknown"
-    else:
-        peak = f"peak {machine.bandwidth_gbps:g} GB/s ({clean(machine.source or 'no source')})"
+    peak = "peak unknown"
+    if machine.bandwidth_gbps is not None:
+        peak = f"peak {machine.bandwidth_gbps:g} GB/s"
     if machine.ceiling_gbps is not None:
         peak += f", measured ceiling {machine.ceiling_gbps:g} GB/s"
     dropped = ", ".join(f"{entry.count} {clean(entry.reason)}" for entry in steps.dropped)
@@ -132,6 +144,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     lines = [
         ("trace", trace),
         ("machine", f"{name}, {peak}"),
+        ("source", clean(machine.source or "none")),
         ("run", _run_sentence(report)),
         ("steps", f"{kept}, found by {clean(steps.source)}"),
         ("step", _step_sentence(report)),
