@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,7 +15,6 @@ from pathlib import Path
 
 from tracebook.cache import cached
 from tracebook.errors import NsysError
-from tracebook.importers.sniff import SQLITE_MAGIC
 
 #: Where NVIDIA's packages put it, the CUDA toolkit's copy last.
 INSTALL_PATTERNS = (
@@ -23,6 +23,7 @@ INSTALL_PATTERNS = (
     "/usr/lib/nsight-systems/bin/nsys",
     "/usr/local/cuda*/bin/nsys",
 )
+_SQLITE_MAGIC = b"SQLite format 3\x00"
 _VERSION_TIMEOUT_S = 60.0
 _EXPORT_TIMEOUT_S = 3600.0
 _VERSION = re.compile(r"\b(20\d\d(?:\.\d+){1,3})")
@@ -36,8 +37,8 @@ _CAUSES = (
     ("space", r"no space left|disk (is )?full|database or disk is full"),
     (
         "newer",
-        r"newer version|version[^.\n]*(not supported|unsupported|is too new)"
-        r"|(unsupported|unknown|incompatible)[^.\n]*version",
+        r"newer version|version[^\n]{0,80}(not supported|unsupported|too new)"
+        r"|(unsupported|unknown|incompatible)[^\n]{0,80}version",
     ),
     (
         "truncated",
@@ -85,9 +86,7 @@ def find_nsys(given: str | Path | None = None) -> Path:
     if on_path:
         return Path(on_path)
     for pattern in INSTALL_PATTERNS:
-        root, _, rest = pattern.partition("*")
-        places = Path(root).parent.glob(Path(root).name + "*" + rest) if rest else [Path(pattern)]
-        runnable = [place for place in places if os.access(place, os.X_OK) and place.is_file()]
+        runnable = [place for place in _matching(pattern) if os.access(place, os.X_OK)]
         if runnable:
             return max(runnable, key=lambda place: _numbers(str(place)))
     raise NsysError(
@@ -217,7 +216,7 @@ def _failure(report: Path, nsys: Path, result: NsysResult, output: Path) -> Nsys
 def _is_sqlite(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+            return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
     except OSError:
         return False
 
@@ -227,11 +226,16 @@ def _stop(process: subprocess.Popen[str]) -> None:
     if sys.platform == "win32":
         process.kill()
     else:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     process.communicate()
+
+
+def _matching(pattern: str) -> list[Path]:
+    parts = Path(pattern).parts
+    fixed = next((at for at, part in enumerate(parts) if "*" in part), len(parts) - 1)
+    found = Path(*parts[:fixed]).glob("/".join(parts[fixed:]))
+    return [path for path in found if path.is_file()]
 
 
 def _numbers(text: str) -> list[int]:
