@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tracebook.account import account
+from tracebook.capture import capture_notices
 from tracebook.checkpoint import (
     Ledger,
     Plan,
@@ -144,7 +145,9 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
     )
     if labelled.device != device:
         machine = _machine(trace, labelled.device, run)
-    labelled = replace(labelled, notices=(*notices, *labelled.notices))
+    # Of several devices or processes the labels tell which one was taken.
+    capture = [n for n in capture_notices(trace) if not n.code.startswith("several_")]
+    labelled = replace(labelled, notices=(*capture, *notices, *labelled.notices))
     return Examined(trace, run, machine, labelled)
 
 

@@ -15,6 +15,7 @@ from typing import Unpack
 import polars as pl
 
 from tracebook.analyze import Options, examine, open_for
+from tracebook.capture import capture_notices
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.label import classify_only
 from tracebook.notices import Notice
@@ -70,7 +71,8 @@ def kernel_table(path: str | Path, **options: Unpack[Options]) -> KernelTable:
     except NoDecodeSteps as error:
         trace = open_for(path, options)
         rows = classify_only(trace, rules_path)
-        notices: tuple[Notice, ...] = (Notice("no_decode_steps", error.message, error.hint),)
+        reason = Notice("no_decode_steps", error.message, error.hint)
+        notices: tuple[Notice, ...] = (reason, *capture_notices(trace))
     else:
         trace = examined.trace
         rows = examined.labelled.rows

@@ -148,6 +148,8 @@ def _decode(case: Case, lane: Timeline) -> None:
         ops = rng.choice(graphs) if rng.random() < how.change else main
         ops = other if rng.random() < how.tactics else ops
         ops = vary(ops, rng) if rng.random() < how.change else ops
+        if how.drift:
+            ops = [drifted(op, number) for op in ops]
         if number == case.steps // 2:
             lane.factor, lane.epoch = how.regime, lane.epoch + how.reinstantiate
             interlude(case, lane)
@@ -155,6 +157,12 @@ def _decode(case: Case, lane: Timeline) -> None:
         lane.play(ops, "decode-slow" if slow else "decode", number)
     if how.cut:
         cut(lane)
+
+
+def drifted(op: Op, number: int) -> Op:
+    """Attention splits a growing context over more blocks, every few tokens one more."""
+    eager = op.what in ("attn", "combine") and not op.launch
+    return replace(op, alternative=number // 5) if eager else op
 
 
 def interlude(case: Case, lane: Timeline) -> None:

@@ -221,7 +221,9 @@ def main() -> None:
     cases = []
     for folder in args.dirs:
         one = (folder / "case.json").exists()
-        cases += [folder] if one else sorted(p.parent for p in folder.glob(f"{args.only}/case.json"))
+        cases += (
+            [folder] if one else sorted(p.parent for p in folder.glob(f"{args.only}/case.json"))
+        )
     results = []
     for case in cases:
         results.append(score(case))

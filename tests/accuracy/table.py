@@ -45,7 +45,9 @@ def render(results: list[dict[str, Any]]) -> str:
     head += "  phase wrong layer  matr  steps kept exact near extra   s  said"
     lines = [head]
     for result in sorted(results, key=lambda r: (r["expect"], r["name"])):
-        lines.append(f"{result['name']:<54} {'ok' if passed(result) else '--':<3}" + _figures(result))
+        lines.append(
+            f"{result['name']:<54} {'ok' if passed(result) else '--':<3}" + _figures(result)
+        )
     return "\n".join([*lines, "", *_summary(results)])
 
 
@@ -62,7 +64,9 @@ def _figures(result: dict[str, Any]) -> str:
     tail = "  " + " ".join(
         percent(result[k]) for k in ("phase_time", "wrong_time", "layer_time", "matrices")
     )
-    tail += f" {result['steps']:6} {result.get('kept', '-'):>4} {result['exact']:5} {result['near']:4}"
+    tail += (
+        f" {result['steps']:6} {result.get('kept', '-'):>4} {result['exact']:5} {result['near']:4}"
+    )
     return "".join(cells) + tail + f" {result['extra']:5} {result['report_s']:4.1f} {codes[:70]}"
 
 

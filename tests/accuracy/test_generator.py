@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import sqlite3
 from collections import Counter, defaultdict
@@ -44,7 +45,7 @@ def test_steady_steps_are_whole_and_apart(made):
             spans[int(t["step_id"])].append((int(t["start_ns"]), int(t["end_ns"])))
     assert len(spans) == case.steps - 1  # the last is cut
     ordered = sorted((min(s)[0], max(e for _, e in s)) for s in spans.values())
-    assert all(a[1] <= b[0] for a, b in zip(ordered, ordered[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(ordered))
 
 
 def test_bytes_of_each_step_are_those_of_the_headers(made):
@@ -90,7 +91,7 @@ def test_names_of_cases_are_unique_and_bundles_sum_up():
     for file in bundle["files"].values():
         spans = sorted(e["data_offsets"] for n, e in file["header"].items() if n != "__metadata__")
         assert spans[0][0] == 0
-        assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
         text = json.dumps(file["header"], separators=(",", ":"))
         assert file["size"] == 8 + (len(text) + 7) // 8 * 8 + spans[-1][1]
     # Llama 3 8B has 8,030,261,248 parameters

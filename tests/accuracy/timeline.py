@@ -57,6 +57,7 @@ class Disturbance:
     regime: float = 1.0  # slow-down from the middle on
     reinstantiate: bool = False
     cut: bool = True
+    drift: bool = False  # eager attention takes other grids as the context grows
     foreign: bool = False  # an unrelated process on the same GPU
 
 
@@ -218,6 +219,8 @@ class Timeline:
         elif op.rows > 64:
             time *= 1 + op.rows / 128
         time *= math.exp(self.rng.gauss(0, self.how.jitter)) * self.factor
+        if op.what == "allreduce":  # the faster rank waits for the slower
+            time *= math.exp(abs(self.rng.gauss(0, 0.4)))
         if self.rng.random() < self.how.outliers:
             time *= self.rng.uniform(1.5, 8)
         return time

@@ -100,7 +100,7 @@ class Vocabulary:
         seed = stable(name + op.what)
         grid = (op.rows, 1, 1)
         if op.what in ("attn", "combine"):
-            grid = (op.rows, 8 if op.what == "attn" else 1, 1 + seed % 7)
+            grid = (op.rows, 8 if op.what == "attn" else 1, 1 + seed % 7 + op.alternative)
         elif op.what.startswith("gdn") or op.what == "commit":
             grid = (4, op.rows if "recover" in op.what else 1, 48)
         elif op.what == "moe":

@@ -37,7 +37,9 @@ def test_missing(tmp_path):
 
 
 def test_directory(tmp_path):
-    assert "directory" in refusal(tmp_path, NotATrace).message
+    assert "directory without an nsys table" in refusal(tmp_path, NotATrace).message
+    (tmp_path / "run.nsys-rep").touch()
+    assert "run.nsys-rep" in refusal(tmp_path, NotATrace).hint
 
 
 def test_a_path_through_a_file(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tracebook.errors import NotATrace
 from tracebook.importers.assemble import Selection, assemble
 from tracebook.importers.sniff import Kind, sniff
 from tracebook.importers.sqlite_source import open_sqlite
@@ -21,8 +20,9 @@ def open_trace(
 ) -> Trace:
     """Read the kernels of a capture.
 
-    The container is told by content, never by name or version: an SQLite export, or
-    an nsys report, which is exported first into the cache directory. The input is
+    The container is told by content, never by name or version: an SQLite export, a
+    directory export (Parquet or Arrow), or an nsys report, which is exported first into the
+    cache directory. The input is
     opened read-only and nothing is written beside it.
 
     Args:
@@ -47,7 +47,10 @@ def open_trace(
     selection = Selection(device=device, pid=pid, from_ns=from_ns, to_ns=to_ns)
     kind = sniff(path)
     if kind is Kind.FOLDER:
-        raise NotATrace(f"{path} is a directory, not an nsys export.", "Give the export file.")
+        from tracebook.importers.folder_source import open_folder
+
+        with open_folder(path) as folder:
+            return assemble(folder, selection)
     if kind is Kind.REPORT:
         from tracebook.nsys import export
 

@@ -8,6 +8,9 @@ of membership are those of docs/method.md ("Phases").
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +31,9 @@ NAMED_PHASE = {
 #: Classes that begin the next block's layers, and classes that come before that.
 LAYER_STARTS = frozenset({"embed", "norm"})
 EARLIER = frozenset({"sample", "verify", "select", "prepare", "draft_prepare", "replay"})
+#: Classes that say little enough for the joint of layers to decide.
+VAGUE = frozenset({"unknown", "elementwise", "norm", "copy", "activation"})
+LAYERED = frozenset({"target", "draft"})
 #: A kernel between sampling and drafting that lasts at least this share of the step and
 #: is no sampler can only be the commit of recurrent state.
 REPLAY_SHARE = 0.002
@@ -41,6 +47,7 @@ class Facts:
     duration_ns: Floats
     launch: Ints
     in_graph: Bools
+    name: Ints
     speculative: bool
     recurrent: bool
 
@@ -182,8 +189,10 @@ def assign_labels(marks: Marks, facts: Facts, cut: int | None) -> list[Label]:
             mark.evidence,
             block.pass_index if block.name.startswith("draft") else None,
         )
+    joints = layer_joints(marks, facts)
     for zone in find_zones(marks, positions):
-        for position, label in zip(zone.positions, _walk_zone(zone, facts, cut), strict=True):
+        walked = _walk_zone(zone, facts, cut, joints)
+        for position, label in zip(zone.positions, walked, strict=True):
             labels[position] = label
     ordered = marks.by_position()
     for mark, following in zip(ordered, [*ordered[1:], ordered[0]], strict=True):
@@ -207,7 +216,43 @@ def _inside(mark: Mark, following: Mark, marks: Marks, facts: Facts, position: i
     return Label(block.phase, layer, name, None, None, "neighbour", pass_index)
 
 
-def _walk_zone(zone: Zone, facts: Facts, cut: int | None) -> list[Label]:
+def layer_joints(marks: Marks, facts: Facts) -> list[tuple[int, ...]]:
+    """The usual sequences of names between the last matrix of a layer and the next layer's.
+
+    What stands at the joint of two layers, a norm in most models, stands at the two ends
+    of the stack as well, whatever it is called.
+    """
+    counts: Counter[tuple[int, ...]] = Counter()
+    ordered = marks.by_position()
+    for mark, following in itertools.pairwise(ordered):
+        if mark.block != following.block or mark.layer is None:
+            continue
+        if following.layer == mark.layer + 1:
+            inner = range(mark.position + 1, following.position)
+            counts[tuple(int(facts.name[p]) for p in inner)] += 1
+    return [joint for joint, _ in counts.most_common(4) if joint]
+
+
+def _at_joint(zone: Zone, facts: Facts, joints: list[tuple[int, ...]]) -> tuple[int, int]:
+    """How many kernels at the start and at the end of a zone are as at the joint of layers."""
+    names = [int(facts.name[p]) for p in zone.positions]
+
+    def common(a: Sequence[int], b: Sequence[int]) -> int:
+        return next(
+            (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+        )
+
+    head = max((common(names, joint) for joint in joints), default=0)
+    tail = max((common(names[::-1], joint[::-1]) for joint in joints), default=0)
+    return (
+        head if zone.before.name in LAYERED else 0,
+        tail if zone.after.name in LAYERED else 0,
+    )
+
+
+def _walk_zone(
+    zone: Zone, facts: Facts, cut: int | None, joints: list[tuple[int, ...]]
+) -> list[Label]:
     """Labels of the positions of a zone, in order."""
     stages = STAGES.get((zone.before.name, zone.after.name))
     if stages is None:
@@ -217,6 +262,7 @@ def _walk_zone(zone: Zone, facts: Facts, cut: int | None) -> list[Label]:
         )
     stage = _default_stage(zone, stages)
     joined = _joins_next(zone, facts)
+    head, tail = _at_joint(zone, facts, joints)
     after_cut = False
     labels: list[Label] = []
     # A gather or norm starts the next layers only behind the last sampler or preparation.
@@ -238,6 +284,10 @@ def _walk_zone(zone: Zone, facts: Facts, cut: int | None) -> list[Label]:
             phase, evidence = NAMED_PHASE[name], "name"
         elif joined[number]:
             phase, evidence = Phase(zone.after.phase), "launch"
+        elif name in VAGUE and number >= len(zone.positions) - tail:
+            phase, evidence = Phase(zone.after.phase), "structure"
+        elif name in VAGUE and number < head and not after_cut:
+            phase, evidence = Phase(zone.before.phase), "structure"
         elif _is_replay(zone, facts, position, name, phase, floor_ns):
             phase, evidence = Phase.REPLAY, "structure"
         labels.append(_zone_label(zone, phase, name, evidence))

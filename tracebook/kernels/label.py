@@ -252,6 +252,7 @@ def _facts(kernels: Kernels, template: Template, plan: Plan | None) -> Facts:
         duration_ns=template.duration_ns,
         launch=kernels.launch[template.source],
         in_graph=kernels.in_graph[template.source],
+        name=kernels.frame["name_id"].to_numpy()[template.source].astype(np.int64),
         speculative=plan is not None and plan.draft_method != "none",
         recurrent=plan is not None and bool(plan.recurrent_layers),
     )

@@ -17,6 +17,10 @@ from tracebook.kernels.steps import Slice, Template
 
 #: A step at the edge of a chain counts when this share of its kernels is there.
 WHOLE = 0.95
+#: So many kernels may be missing where a step meets something else than its like.
+MISSING_AT_EDGE = 3
+#: Below this share of its usual kernels, the part of a slice before the cut is not its own.
+SOUND = 0.8
 #: Slices that stand alone before the first chain of this many are warm-up.
 CHAIN = 3
 
@@ -80,7 +84,7 @@ def _steps_of_chain(
     kernels: Kernels, template: Template, cut: int, chain: list[Slice], place: Ints
 ) -> tuple[list[Slice], int]:
     """Whole steps of one chain, those at its two ends completed from around it."""
-    starts = [_boundary(kernels, place, piece, cut) for piece in chain]
+    starts = [_boundary(kernels, template, place, piece, cut) for piece in chain]
     edges = list(starts)
     lost = 0
     if cut > 0:
@@ -97,13 +101,16 @@ def _steps_of_chain(
     return [Slice(a, b) for a, b in itertools.pairwise(edges) if b > a], lost
 
 
-def _boundary(kernels: Kernels, place: Ints, piece: Slice, cut: int) -> int:
+def _boundary(kernels: Kernels, template: Template, place: Ints, piece: Slice, cut: int) -> int:
     """Index of the first kernel of a slice at or behind the cut.
 
     Kernels that the template does not know and that stand at the cut go to the side of
     the longest pause.
     """
     places = place[piece.first : piece.end]
+    if ((places >= 0) & (places < cut)).sum() < SOUND * cut:
+        _keep_dense_tail(kernels, template, place, piece, cut)
+        places = place[piece.first : piece.end]
     behind = np.flatnonzero(places >= cut)
     if not len(behind):
         return piece.end
@@ -116,18 +123,40 @@ def _boundary(kernels: Kernels, place: Ints, piece: Slice, cut: int) -> int:
     return piece.first + last
 
 
+def _keep_dense_tail(
+    kernels: Kernels, template: Template, place: Ints, piece: Slice, cut: int
+) -> None:
+    """Place a slice again whose part before the cut is something else than usual.
+
+    Few of its kernels belong there, and those of the step behind the cut may have been
+    matched with look-alikes in front of it.
+    """
+    found = _match(template.symbol[cut:], kernels.symbol[piece.first : piece.end])
+    if found is None:
+        return
+    start = int(np.cumsum(np.where(found >= 0, 1, -1)[::-1])[::-1].argmax())
+    found[:start] = -1
+    place[piece.first : piece.end] = np.where(found >= 0, found + cut, -1)
+
+
 def _extend_back(
     kernels: Kernels, template: Template, cut: int, piece: Slice, place: Ints
 ) -> int | None:
     """The step that ends in the first slice: find template[cut:] in front of it."""
     wanted = template.symbol[cut:]
-    first = max(0, piece.first - len(wanted))
-    region = kernels.symbol[first : piece.first]
-    found = match_positions(wanted, region, max(8, int(0.15 * len(wanted))))
-    if found is None or (found >= 0).sum() < WHOLE * len(wanted) or not (found == 0).any():
+    first = max(0, piece.first - _reach(len(wanted)))
+    found = _match(wanted, kernels.symbol[first : piece.first])
+    if found is None:
         return None
-    start = int(np.flatnonzero(found >= 0)[0])
-    place[first + start : piece.first] = np.where(found[start:] >= 0, found[start:] + cut, -1)
+    # Drop matches in what lies in front of the step: keep the tail that matches densely.
+    gain = np.cumsum(np.where(found >= 0, 1, -1)[::-1])[::-1]
+    start = int(gain.argmax())
+    kept = found[start:]
+    complete = _complete(kept, len(wanted), len(template.symbol))
+    begins = kept[0] <= (MISSING_AT_EDGE if first + start > 0 else 0)
+    if not complete or not begins:
+        return None
+    place[first + start : piece.first] = np.where(kept >= 0, kept + cut, -1)
     return first + start
 
 
@@ -140,18 +169,37 @@ def _extend_forward(
     if (own >= cut).sum() < WHOLE * (positions - cut):
         return None
     if cut == 0:
-        used = np.flatnonzero(own >= 0)
-        last = int(used[-1])
+        last = int(np.flatnonzero(own >= 0)[-1])
         return piece.first + last + 1 if own[last] >= positions - 2 else None
     wanted = template.symbol[:cut]
-    end = min(len(kernels), piece.end + len(wanted))
-    region = kernels.symbol[piece.end : end]
-    found = match_positions(wanted, region, max(8, int(0.15 * len(wanted))))
-    if found is None or (found >= 0).sum() < WHOLE * len(wanted):
+    end = min(len(kernels), piece.end + _reach(len(wanted)))
+    found = _match(wanted, kernels.symbol[piece.end : end])
+    if found is None:
         return None
-    used = np.flatnonzero(found >= 0)
-    last = int(used[-1])
-    if found[last] < len(wanted) - 2:
+    gain = np.cumsum(np.where(found >= 0, 1, -1))
+    last = int(gain.argmax())
+    kept = found[: last + 1]
+    allowed = MISSING_AT_EDGE if piece.end + last + 1 < len(kernels) else 0
+    if not _complete(kept, len(wanted), positions) or kept[-1] < len(wanted) - 1 - allowed:
         return None
-    place[piece.end : piece.end + last + 1] = found[: last + 1]
+    place[piece.end : piece.end + last + 1] = kept
     return piece.end + last + 1
+
+
+def _complete(kept: Ints, wanted: int, positions: int) -> bool:
+    """Whether nearly nothing of a whole step is missing in the part that was looked for."""
+    missing = wanted - int((kept >= 0).sum())
+    return missing <= min(max(MISSING_AT_EDGE, (1 - WHOLE) * positions), 0.5 * wanted)
+
+
+def _reach(wanted: int) -> int:
+    """How many kernels to look through for so many: some may have been inserted."""
+    return int(1.1 * wanted) + 16
+
+
+def _match(wanted: Ints, region: Ints) -> Ints | None:
+    """Template positions of a region's kernels, None where they differ too much."""
+    if not len(region):
+        return None
+    found = match_positions(wanted, region, max(24, int(0.3 * len(wanted))))
+    return found if found is not None and (found >= 0).any() else None

@@ -54,6 +54,7 @@ def _step_maker(described: RunDescription, settings: SynthSettings) -> StepMaker
         raise RunDescriptionError(
             "The run description names no target.", 'Add [target] checkpoint = "PATH".'
         )
+    _refuse_unknown(described)
     target = build_ledger(read_checkpoint(described.target))
     drafter = _ledger(described.drafter)
     head = _ledger(described.draft_head)
@@ -72,6 +73,22 @@ def _step_maker(described: RunDescription, settings: SynthSettings) -> StepMaker
         settings,
         _aux_layers(drafter),
     )
+
+
+def _refuse_unknown(described: RunDescription) -> None:
+    """Refuse runs whose kernels the vocabulary does not describe."""
+    if described.machine not in (None, "dgx-spark"):
+        raise RunDescriptionError(
+            f"The synthesizer knows no kernels of the machine {described.machine!r}.",
+            'It knows [machine] name = "dgx-spark".',
+        )
+    for name in ("batch", "tensor_parallel"):
+        if (getattr(described, name) or 1) != 1:
+            raise RunDescriptionError(
+                f"The synthesizer makes runs of one sequence on one GPU, not {name} = "
+                f"{getattr(described, name)}.",
+                "Set it to 1.",
+            )
 
 
 def _ledger(checkpoint: str | None) -> Ledger | None:

@@ -63,7 +63,10 @@ def decoder_layer(
 def drafter_layer(
     factory: NodeFactory, reads: Sequence[Read], style: LayerStyle
 ) -> tuple[Node, ...]:
-    """Make all nodes of one layer of a DFlash drafter; DFlash2 has the convolutions."""
+    """Make all nodes of one layer of a DFlash drafter; DFlash2 has the convolutions.
+
+    Each convolution runs before and after its sublayer with the kernel projected once.
+    """
     return (
         *_drafter_attention(factory, reads, style),
         *_drafter_mlp(factory, reads, style),
@@ -102,7 +105,9 @@ def _attention(factory: NodeFactory, reads: Sequence[Read], style: LayerStyle) -
     else:
         yield small("attention")
         yield small("attention_combine")
-    yield small("output_gate")
+    if style.shape.gated:
+        bf16 = factory.format_of(out[0], style.component) == "bf16"
+        yield small("output_gate_bf16" if bf16 else "output_gate")
     yield from _fp4_quantize(factory, out, style)
     yield factory.gemm(out, component=style.component, tokens=style.tokens)
 

@@ -14,7 +14,7 @@ from tracebook.checkpoint.plan import Read
 from tracebook.checkpoint.roles import text_config
 from tracebook.errors import CheckpointError
 
-#: Streaming multiprocessors of a GB10 (shared/traces and the vendor's data sheet agree).
+#: Streaming multiprocessors of a GB10, from TARGET_INFO_GPU of a real export.
 SM_COUNT = 48
 
 _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "fp8": 1, "float8_e4m3": 1, "int8": 1}
@@ -25,7 +25,7 @@ class Shape:
     """Sizes of one model that kernels depend on; bytes are per layer.
 
     `state_bytes` is one recurrent state of one layer, `kv_token_bytes` keys and values
-    of one token.
+    of one token. `gated` says whether attention has an output gate.
     """
 
     vocabulary: int
@@ -35,6 +35,7 @@ class Shape:
     recurrent_layers: int
     state_bytes: int
     kv_token_bytes: int
+    gated: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ def shape_of(ledger: Ledger, *, recurrent_layers: int, gdn_dtype: str, kv_dtype:
         recurrent_layers=recurrent_layers,
         state_bytes=state_values * _DTYPE_BYTES[gdn_dtype],
         kv_token_bytes=2 * kv_heads * int(head_dim) * _DTYPE_BYTES[kv_dtype],
+        gated=bool(config.get("attn_output_gate", False)),
     )
 
 
