@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tracebook.analyze import analyze
+    from tracebook.analysis import analyze
     from tracebook.report import Report
 
 __all__ = ["Report", "analyze"]
@@ -21,7 +21,7 @@ __all__ = ["Report", "analyze"]
 def __getattr__(name: str) -> Any:
     """Import the heavy public names only when they are asked for."""
     if name == "analyze":
-        from tracebook.analyze import analyze
+        from tracebook.analysis import analyze
 
         return analyze
     if name == "Report":

@@ -14,7 +14,7 @@ from typing import Unpack
 
 import polars as pl
 
-from tracebook.analyze import Options, examine, open_for
+from tracebook.analysis import Options, examine, open_for
 from tracebook.capture import capture_notices
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.label import classify_only

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from conftest import MACHINE, labelled_run, make_trace
 
-from tracebook.analyze import Examined
+from tracebook.analysis import Examined
 from tracebook.cli import main
 from tracebook.config import RunDescription
 from tracebook.errors import NoDecodeSteps

@@ -19,7 +19,7 @@ def analyzed(monkeypatch):
         asked.update(options, path=path)
         return make_report(trace=make_trace(synthetic=True))
 
-    monkeypatch.setattr("tracebook.analyze.analyze", analyze)
+    monkeypatch.setattr("tracebook.analysis.analyze", analyze)
     return asked
 
 

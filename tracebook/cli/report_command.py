@@ -73,6 +73,6 @@ def _report(trace: Path, options: dict[str, Any]) -> Report:
                 "Give the trace instead."
             )
         return Report.load(trace)
-    from tracebook.analyze import analyze
+    from tracebook.analysis import analyze
 
     return analyze(trace, **options)
