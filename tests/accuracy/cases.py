@@ -139,6 +139,9 @@ def _decode(case: Case, lane: Timeline) -> None:
     graphs = [main, vary(main, random.Random(5), graph=True)] if how.change else [main]
     for _ in range(how.warmup):
         lane.play(program(case, eager=True), "warmup", None)
+    for size in range(how.dummy, 0, -1):
+        ops = program(case, eager=True, batch=8 * size)
+        lane.play([op for op in ops if op.phase == "target_layers"], "warmup", None)
     if how.autotune:
         autotune(lane, main)
     if how.prefill:

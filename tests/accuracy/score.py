@@ -24,7 +24,7 @@ PHASES = ("target_layers", "output_layer", "drafter_layers", "draft_head", "repl
 SMALL = ("sampling", "prepare", "communication", "other")
 OUTSIDE = ("unclassified", "prefill", "warmup", "idle", "")
 #: Warnings that say "this plan is not what ran".
-PLAN_CODES = re.compile(r"plan|untrusted|roofline|off_the|doubt|mismatch|drafter|checkpoint|head")
+PLAN_CODES = re.compile(r"plan|unlike|untrusted|roofline|peak|rank|doubt|drafter|checkpoint|head")
 NOT_ABOUT_THE_PLAN = {"no_checkpoint", "tokens_unknown", "bandwidth_unknown"}
 #: Reads whose matrix has no agreed name: a copy that only exists in the engine.
 UNNAMED = ("kv_copy",)
@@ -227,7 +227,9 @@ def main() -> None:
     results = []
     for case in cases:
         results.append(score(case))
-        print(f"\r{len(results)}/{len(cases)}", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{len(results)}/{len(cases)}", end="", file=sys.stderr, flush=True
+        ) if sys.stderr.isatty() else None
     print("\r", end="", file=sys.stderr)
     print(json.dumps(results, indent=1) if args.json else render(results))
 

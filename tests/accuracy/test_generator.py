@@ -77,6 +77,49 @@ def test_weight_kernels_run_below_the_peak(made):
             assert int(t["weight_bytes"]) / (int(t["end_ns"]) - int(t["start_ns"])) < peak
 
 
+def test_every_nanosecond_of_a_step_has_one_owner(made):
+    """Exclusive times of the phases and idle time add up to the step's wall time."""
+    _, _, truth = made
+    rows = sorted(
+        (int(t["start_ns"]), int(t["end_ns"]), t["phase"], t["step_id"])
+        for t in truth
+        if t["step_id"]
+    )
+    for step in {row[3] for row in rows}:
+        mine = [row for row in rows if row[3] == step]
+        wall = max(row[1] for row in mine) - mine[0][0]
+        reached, idle, owned = mine[0][0], 0, Counter()
+        for start, end, phase, _ in mine:
+            idle += max(0, start - reached)
+            owned[phase] += max(0, end - max(start, reached))
+            reached = max(reached, end)
+        assert sum(owned.values()) + idle == wall
+        assert owned["target_layers"] > wall // 2
+
+
+def test_rows_of_one_graph_launch_share_a_correlation_and_keep_their_nodes(made):
+    case, folder, _ = made
+    with sqlite3.connect(folder / "trace.sqlite") as db:
+        rows = db.execute(
+            "SELECT correlationId, graphNodeId, demangledName, gridX "
+            "FROM CUPTI_ACTIVITY_KIND_KERNEL"
+        ).fetchall()
+    node_of, launches = {}, defaultdict(set)
+    for correlation, node, name, grid in rows:
+        launches[correlation].add(node)
+        if node is not None:
+            assert node_of.setdefault(node, (name, grid)) == (name, grid)
+    assert all(len(nodes) == 1 or None not in nodes for nodes in launches.values())
+    graphs = sum(None not in nodes for nodes in launches.values())
+    assert graphs >= case.steps * (30 if case.launch == "piecewise" else 1)
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES if case.machine == "h100"][:6])
+def test_other_cases_can_be_made(name, tmp_path):
+    make(replace(BY_NAME[name], steps=3), tmp_path, seed=2)
+    assert (tmp_path / name / "run.toml").read_text().startswith("[machine]")
+
+
 def test_same_seed_same_trace(tmp_path):
     case = replace(BY_NAME["hybrid-vllm-plain"], steps=4)
     for name in "ab":

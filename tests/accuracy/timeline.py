@@ -57,6 +57,9 @@ class Disturbance:
     regime: float = 1.0  # slow-down from the middle on
     reinstantiate: bool = False
     cut: bool = True
+    middle_us: float = 0.0  # the host waits for the verdict before it drafts on
+    hiccups: float = 0.0  # share of steps in which the host stalls somewhere for milliseconds
+    dummy: int = 0  # eager target passes of other batch sizes before the capture of graphs
     drift: bool = False  # eager attention takes other grids as the context grows
     foreign: bool = False  # an unrelated process on the same GPU
 
@@ -114,8 +117,19 @@ class Timeline:
             self.host = max(self.host, self.gpu) + rng.uniform(60, 260) * US
         self.step_start = self.gpu
         self._copy_in()
+        stall = rng.randrange(1, 60) if rng.random() < self.how.hiccups else 0
+        verdict = False
         for launch, group in groupby(self._launches(ops), key=lambda pair: pair[0]):
-            self._launch(launch[1], [op for _, op in group], kind, step)
+            part = [op for _, op in group]
+            if verdict and self.how.middle_us and part[0].what not in ("reject", "post"):
+                self.host = max(
+                    self.host, self.gpu + self.how.middle_us * rng.uniform(0.7, 1.5) * US
+                )
+                verdict = False
+            if launch[0] == stall:
+                self.host = max(self.host, self.gpu) + rng.uniform(2, 15) * 1e6
+            self._launch(launch[1], part, kind, step)
+            verdict = verdict or any(op.what == "reject" for op in part)
         self._copy_out()
 
     @staticmethod
