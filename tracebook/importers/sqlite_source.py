@@ -27,6 +27,9 @@ _BATCH_ROWS = 65_536
 _MIN_ROW_BYTES = 8
 _IDS_PER_QUERY = 500
 _LOCK_WAIT_S = 0.5
+#: What reading a damaged file can raise: SQLite's messages quote its text, which then
+#: cannot be decoded, and polars panics on text that is not UTF-8.
+_FAILURES = (sqlite3.Error, UnicodeError, pl.exceptions.PanicException)
 
 
 @contextmanager
@@ -45,7 +48,7 @@ def open_sqlite(path: Path, *, shown_as: Path | None = None) -> Iterator[SqliteS
         raise _as_trace_error(shown, error) from error
     try:
         yield SqliteSource(connection, uri, path, shown)
-    except sqlite3.Error as error:
+    except _FAILURES as error:
         raise _as_trace_error(shown, error) from error
     finally:
         connection.close()
