@@ -18,13 +18,14 @@ from tracebook.errors import RuleError
 #: What a place in a checkpoint can be.
 PARTS = ("target", "mtp", "drafter", "draft_head", "vision", "audio", "adapter")
 #: Parts that are towers: everything below their prefix belongs to them.
-TOWERS = frozenset({"vision", "audio"})
+TOWERS = frozenset({"vision", "audio", "adapter"})
 
 #: What a module can be within its part.
 BLOCKS = frozenset(
     {
         "attention",
         "linear_attention",
+        "mamba",
         "mlp",
         "experts",
         "shared_expert",
@@ -51,6 +52,7 @@ _KEYS = {
     "layer_prefixes",
     "requires_any",
     "requires_all",
+    "requires_part",
     "whole",
     "layer",
     "model",
@@ -84,6 +86,7 @@ class Family:
     layer_prefixes: tuple[str, ...]
     requires_any: tuple[tuple[str, ...], ...]
     requires_all: tuple[str, ...]
+    requires_part: str | None
     whole: bool
     layer: dict[str, str]
     model: dict[str, str]
@@ -98,16 +101,18 @@ class Family:
             rest = module.removeprefix(prefix)
             if part in TOWERS:
                 return Role(part, part, None, False, rest)
-            found = self._within(rest, part)
+            found = self._within(rest, part, numbered="#" in prefix)
             if found is not None:
                 return found
         value = self.outside.get(module)
         return None if value is None else _role("target", value, False, module)
 
-    def _within(self, rest: str, part: str) -> Role | None:
+    def _within(self, rest: str, part: str, *, numbered: bool) -> Role | None:
         table = self.mtp if part == "mtp" else self.model
         if rest in table:
-            return _role(part, table[rest], False, rest)
+            return _role(part, table[rest], numbered, rest)
+        if numbered and rest in self.layer:
+            return _role(part, self.layer[rest], True, rest)
         for layer_prefix in self.layer_prefixes:
             relative = rest.removeprefix(layer_prefix)
             if relative != rest and relative in self.layer:
@@ -115,15 +120,13 @@ class Family:
         return None
 
     def fits(self, modules: frozenset[str]) -> bool:
-        """Return whether the tensors that make this family what it is are there."""
-        bare = {
-            module.removeprefix(prefix)
-            for module in modules
-            for prefix, _ in self.places
-            if module.startswith(prefix)
-        }
-        return all(name in bare for name in self.requires_all) and all(
-            any(name in bare for name in names) for names in self.requires_any
+        """Return whether the modules that make this family what it is are there."""
+
+        def there(name: str) -> bool:
+            return any(prefix + name in modules for prefix, _ in self.places)
+
+        return all(there(name) for name in self.requires_all) and all(
+            any(there(name) for name in names) for names in self.requires_any
         )
 
 
@@ -160,7 +163,8 @@ def _merged(raw: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
     if base_name not in raw:
         raise RuleError(f"families/{name}: extends the unknown family {base_name!r}.")
     base = _merged(raw, base_name)
-    result = {**base, **own}
+    needs = ("requires_any", "requires_all", "requires_part", "whole")
+    result = {**{key: value for key, value in base.items() if key not in needs}, **own}
     for table in ("layer", "model", "mtp", "global"):
         result[table] = {**base.get(table, {}), **own.get(table, {})}
     own_parts = {place["part"] for place in own.get("places", [])}
@@ -188,6 +192,7 @@ def _family(content: dict[str, Any]) -> Family:
         layer_prefixes=tuple(content.get("layer_prefixes", ["layers.#."])),
         requires_any=tuple(tuple(names) for names in content.get("requires_any", [])),
         requires_all=tuple(content.get("requires_all", [])),
+        requires_part=content.get("requires_part"),
         whole=content.get("whole", False),
         layer=content.get("layer", {}),
         model=content.get("model", {}),

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from tracebook.checkpoint.formats import BARE, UNKNOWN, Sibling, decide, split_names
+from tracebook.checkpoint.formats import BARE, UNKNOWN, decide, split_names
 from tracebook.checkpoint.header import Checkpoint
+from tracebook.checkpoint.layouts import Sibling
 from tracebook.checkpoint.roles import assign_roles, component_of, text_config
 from tracebook.errors import CheckpointError
 from tracebook.notices import Notice
@@ -139,11 +140,9 @@ def _with_modules(tensors: pl.DataFrame) -> pl.DataFrame:
         [(name, module, suffix) for name, (module, suffix) in split.items()],
         orient="row",
         schema=dict.fromkeys(("name_pattern", "pattern", "suffix"), pl.String),
-    ).with_columns(
-        ending=pl.col("name_pattern").str.strip_prefix(pl.col("pattern")),
     )
     tensors = tensors.join(table, on="name_pattern", how="left", maintain_order="left")
-    return tensors.with_columns(module=pl.col("name").str.strip_suffix(pl.col("ending")))
+    return tensors.with_columns(module=pl.col("name").str.strip_suffix(pl.col("suffix")))
 
 
 def _grouped(tensors: pl.DataFrame) -> pl.DataFrame:
@@ -199,8 +198,10 @@ def _with_layers(modules: pl.DataFrame) -> pl.DataFrame:
     """Add the layer index, and per layer whether its token mixing is attention or recurrent."""
     number = pl.col("module").str.extract(r"(?:^|\.)(\d+)(?:\.|$)", 1).cast(pl.Int32)
     modules = modules.with_columns(layer=pl.when(pl.col("in_layer")).then(number))
+    modules = _with_mtp_layers(modules)
     mixing = pl.col("block").replace_strict(
-        {"attention": "attention", "linear_attention": "recurrent"}, default=None
+        {"attention": "attention", "linear_attention": "recurrent", "mamba": "recurrent"},
+        default=None,
     )
     kinds = (
         modules.filter(pl.col("op").is_not_null() & pl.col("layer").is_not_null())
@@ -210,6 +211,20 @@ def _with_layers(modules: pl.DataFrame) -> pl.DataFrame:
     )
     return modules.join(
         kinds, on=["part", "layer"], how="left", maintain_order="left", nulls_equal=False
+    )
+
+
+def _with_mtp_layers(modules: pl.DataFrame) -> pl.DataFrame:
+    """Move layers behind the last that hold an MTP projection (`eh_proj`) to the MTP part."""
+    is_target = pl.col("part") == "target"
+    found = modules.filter(is_target & (pl.col("block") == "mtp"))["layer"].unique()
+    if found.is_empty():
+        return modules
+    moved = is_target & pl.col("layer").is_in(found.implode())
+    return modules.with_columns(
+        part=pl.when(moved).then(pl.lit("mtp")).otherwise(pl.col("part")),
+        component=pl.when(moved).then(pl.lit("mtp")).otherwise(pl.col("component")),
+        layer=pl.when(moved).then(pl.col("layer") - found.min()).otherwise(pl.col("layer")),
     )
 
 
@@ -225,7 +240,7 @@ def _with_reads(
         .then(pl.lit("rows"))
         .when(part.is_in(["vision", "audio"]) | (block == "never_read"))
         .then(pl.lit("never"))
-        .when(part == "target")
+        .when(part.is_in(["target", "adapter"]))
         .then(pl.lit("step"))
         .otherwise(pl.lit("drafting"))
     )

@@ -187,7 +187,10 @@ class _ReadMaker:
         within, final = _small(self.target, "target")
         _add(small, Phase.TARGET_LAYERS, within + final)
         use = expert_use(self.target, self.positions)
-        yield Block("target", tuple(self.layer_reads(layers, Phase.TARGET_LAYERS, use)))
+        outside = [row for row in layers if row.layer is None]
+        reads = [self.read(row, Phase.TARGET_LAYERS, self.next_group()) for row in outside]
+        reads += self.layer_reads(layers, Phase.TARGET_LAYERS, use)
+        yield Block("target", tuple(reads))
         yield Block("output", (self.output_read(Phase.OUTPUT_LAYER),))
 
     def output_read(self, phase: Phase) -> Read:

@@ -27,8 +27,13 @@ def choose_family(modules: frozenset[str]) -> Family | None:
     for family in load_families():
         if not family.fits(modules):
             continue
-        missed = sum(family.role(module) is None for module in modules)
+        roles = [family.role(module) for module in modules]
+        missed = roles.count(None)
         if missed == len(modules) or (family.whole and missed):
+            continue
+        if family.requires_part and all(
+            role is None or role.part != family.requires_part for role in roles
+        ):
             continue
         if best is None or missed < best[0]:
             best = (missed, family)
@@ -59,6 +64,7 @@ def component_of(role: Role) -> str:
 _DRAFT_COMPONENTS: Mapping[str, str] = {
     "attention": "drafter_layers",
     "linear_attention": "drafter_layers",
+    "mamba": "drafter_layers",
     "mlp": "drafter_layers",
     "experts": "drafter_layers",
     "shared_expert": "drafter_layers",

@@ -252,6 +252,8 @@ def _check_sizes(
     for tensor, dtype, shape, size in zip(names, dtypes, shapes, sizes, strict=True):
         bits = DTYPE_BITS.get(dtype)
         if bits is None:
+            if not dtype.isidentifier():
+                raise BadHeader(f"{name}: tensor {tensor!r} has the malformed dtype {dtype!r}.")
             unknown[dtype] = unknown.get(dtype, 0) + 1
         elif math.prod(shape) * bits != size * 8:
             elements = math.prod(shape)
