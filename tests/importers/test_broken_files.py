@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from tracebook.errors import TracebookError
-from tracebook.importers import open_trace
+from tracebook.importers import open_trace, sqlite_source
 from tracebook.trace import KERNEL_SCHEMA, NAME_SCHEMA
 
 from .exports import KERNEL, MIDDLE, NAMES, RUNTIME, capture, kernel, write
@@ -120,15 +120,16 @@ VALUES = [None, 0, -1, 2**63 - 1, -(2**63), 2**31, 1.5, 1e300, "text", "", b"\xf
 
 
 @pytest.mark.parametrize("column", MIDDLE)
-def test_any_value_in_any_column(tmp_path, column):
+def test_any_value_in_any_column(tmp_path, column, monkeypatch):
     rows = [kernel(100, 200)] + [
         kernel(1000 * i, 1000 * i + 5) | {column: value} for i, value in enumerate(VALUES)
     ]
     path = write(tmp_path / "run.sqlite", kernels=rows)
     trace = outcome(path)
     assert 1 in trace.kernels["kernel_id"]
-    late = write(tmp_path / "late.sqlite", kernels=[kernel(i, i) for i in range(-66_000, 0)] + rows)
-    assert outcome(late).kernels.height == trace.kernels.height + 66_000
+    monkeypatch.setattr(sqlite_source, "_BATCH_ROWS", 64)
+    late = write(tmp_path / "late.sqlite", kernels=[kernel(i, i) for i in range(-100, 0)] + rows)
+    assert outcome(late).kernels.height == trace.kernels.height + 100
 
 
 @pytest.mark.parametrize("value", VALUES[2:])

@@ -54,6 +54,22 @@ def test_a_symlink_loop(tmp_path):
     refusal(path, TraceError)
 
 
+def test_a_pipe_is_not_waited_for(tmp_path):
+    path = tmp_path / "pipe.sqlite"
+    os.mkfifo(path)
+    assert "regular file" in refusal(path, NotATrace).message
+
+
+def test_side_files_are_looked_for_beside_the_real_file(tmp_path):
+    real = write(tmp_path / "real.sqlite", kernels=[kernel()])
+    link = tmp_path / "elsewhere" / "run.sqlite"
+    link.parent.mkdir()
+    link.symlink_to(real)
+    assert open_trace(link).kernels.height == 1
+    (tmp_path / "real.sqlite-wal").write_bytes(b"rows")
+    assert "write-ahead log" in refusal(link, TraceError).message
+
+
 def test_empty(tmp_path):
     path = tmp_path / "run.sqlite"
     path.touch()

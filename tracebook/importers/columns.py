@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from tracebook.errors import RuleError
 
@@ -53,13 +54,17 @@ def pick(choices: Choices, present: Collection[str]) -> dict[str, str]:
 
 @cache
 def column_map() -> ColumnMap:
-    """Read and check `data/columns.toml`.
+    """Read and check `data/columns.toml`; raises RuleError as `parse_columns` does."""
+    text = resources.files("tracebook.data").joinpath("columns.toml").read_text(encoding="utf-8")
+    return parse_columns(tomllib.loads(text))
+
+
+def parse_columns(raw: Mapping[str, Any]) -> ColumnMap:
+    """Check the content of `columns.toml`.
 
     Raises:
-        RuleError: The file lacks a table or holds something other than lists of names.
+        RuleError: It lacks a table, or holds something other than lists of names.
     """
-    text = resources.files("tracebook.data").joinpath("columns.toml").read_text(encoding="utf-8")
-    raw = tomllib.loads(text)
     try:
         kernels = raw["kernels"]
         return ColumnMap(

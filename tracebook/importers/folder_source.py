@@ -30,6 +30,11 @@ def open_folder(path: Path) -> Iterator[FolderSource]:
     """
     try:
         yield FolderSource(path)
+    except PermissionError as error:
+        raise TraceError(
+            f"{path} cannot be read: permission denied.",
+            f"Allow reading: chmod -R u+rX {path.name}",
+        ) from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise TraceError(
             f"A table of {path} is damaged or cannot be read.", "Repeat the export."

@@ -38,6 +38,8 @@ def sniff(path: Path) -> Kind:
     try:
         if path.is_dir():
             return Kind.FOLDER
+        if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            raise NotATrace(f"{path} is not a regular file.", _EXPORT_HINT)
         with path.open("rb") as file:
             head = file.read(4096)
     except FileNotFoundError:

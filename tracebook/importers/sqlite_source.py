@@ -41,9 +41,14 @@ def open_sqlite(path: Path, *, shown_as: Path | None = None) -> Iterator[SqliteS
         shown_as: The path that messages name, where it is not `path`.
     """
     shown = shown_as or path
-    uri = read_only_uri(path, shown)
+    path = path.resolve()  # SQLite looks for side files beside the real file
     try:
+        uri = read_only_uri(path, shown)
         connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)
+    except OSError as error:
+        raise TraceError(
+            f"{shown} cannot be read: {error.strerror or error}.", "Check the path."
+        ) from error
     except sqlite3.Error as error:
         raise _as_trace_error(shown, error) from error
     try:
@@ -78,7 +83,7 @@ def read_only_uri(path: Path, shown: Path) -> str:
             "Copy it again, or repeat the export.",
         )
     mode = "?mode=ro&immutable=1" if 2 in header[18:20] else "?mode=ro"
-    return "file:" + quote(str(path.resolve())) + mode
+    return "file:" + quote(str(path)) + mode
 
 
 def _refuse_unfinished(path: Path, shown: Path) -> None:
@@ -207,7 +212,9 @@ class SqliteSource:
         for at in range(0, len(wanted), _IDS_PER_QUERY):
             part = wanted[at : at + _IDS_PER_QUERY]
             marks = ",".join("?" * len(part))
-            query = f"SELECT {id_}, {value} FROM {table} WHERE {id_} IN ({marks}) LIMIT ?"
+            query = (
+                f"SELECT {id_}, {value} FROM {table} NOT INDEXED WHERE {id_} IN ({marks}) LIMIT ?"
+            )
             for key, text in self._connection.execute(query, (*part, 10 * len(part))):
                 if isinstance(text, bytes):
                     text = _decode(text)
