@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.box import SIMPLE_HEAD, Box
+from rich.box import Box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -30,8 +30,10 @@ _GAP = 2
 #: Cells that a column which wraps is given at least.
 _WRAPPED = 16
 
-#: A rule under the heading and one above the last row, in ASCII.
-_PLAIN_BOX = Box("    \n    \n -- \n    \n    \n -- \n    \n    \n", ascii=True)
+#: Nothing but a rule under the heading and above the last row.
+_LINES = "    \n    \n {0}{0} \n    \n {0}{0} \n {0}{0} \n    \n    \n"
+_PLAIN_BOX = Box(_LINES.format("-"), ascii=True)
+_RICH_BOX = Box(_LINES.format("─"))
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def _table(
     """Draw a table from the columns that fit."""
     kept = _fitting(columns, rows, style.width)
     table = Table(
-        box=SIMPLE_HEAD if style.rich else _PLAIN_BOX,
+        box=_RICH_BOX if style.rich else _PLAIN_BOX,
         show_edge=False,
         pad_edge=False,
         padding=(0, _GAP - 1, 0, 0),
@@ -157,7 +159,7 @@ def _bar(ratio: float, style: _Style) -> str:
         eighths = max(round(ratio * _BAR_CELLS * 8), 1 if ratio > 0 else 0)
         full, rest = divmod(eighths, 8)
         return "█" * full + ("▏▎▍▌▋▊▉"[rest - 1] if rest else "")
-    return "#" * max(round(ratio * _BAR_CELLS), 1 if ratio > 0.001 else 0)
+    return "#" * round(ratio * _BAR_CELLS) or ("." if ratio > 0 else "")
 
 
 def _unclassified(report: Report, style: _Style) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tracebook.config import is_hub_id
 from tracebook.report import PartRow, PhaseRow, Report
 from tracebook.units import gb_text, number_text
 
@@ -139,7 +140,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         peak = f"peak {machine.bandwidth_gbps:g} GB/s"
     if machine.ceiling_gbps is not None:
         peak += f", measured ceiling {machine.ceiling_gbps:g} GB/s"
-    dropped = ", ".join(f"{entry.count} {clean(entry.reason)}" for entry in steps.dropped)
+    dropped = "; ".join(f"{clean(entry.reason)}: {entry.count}" for entry in steps.dropped)
     kept = f"{steps.kept} of {steps.found} kept" + (f" (left out: {dropped})" if dropped else "")
     lines = [
         ("trace", trace),
@@ -156,19 +157,27 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 def _run_sentence(report: Report) -> str:
     run = report.run
-    parts = [clean(run.target) if run.target else "no checkpoint"]
+    parts = [_model_name(run.target) if run.target else "no checkpoint"]
     if run.draft_method == "none":
         parts.append("no drafter")
     elif run.draft_method is not None:
         drafts = f" with {run.draft_tokens} draft tokens" if run.draft_tokens else ""
         parts.append(run.draft_method + drafts)
     if run.drafter:
-        parts.append(f"drafter {clean(run.drafter)}")
+        parts.append(f"drafter {_model_name(run.drafter)}")
     if run.draft_head:
-        parts.append(f"draft head {clean(run.draft_head)}")
+        parts.append(f"draft head {_model_name(run.draft_head)}")
     if run.batch is not None:
         parts.append(f"batch {run.batch}")
     return ", ".join(parts)
+
+
+def _model_name(source: str) -> str:
+    """A hub id as it is, a path by its last part and without its endings."""
+    name = source if is_hub_id(source) else source.rsplit("/", 1)[-1]
+    for ending in (".gz", ".json", ".headers", ".safetensors"):
+        name = name.removesuffix(ending)
+    return clean(name)
 
 
 def _step_sentence(report: Report) -> str:
