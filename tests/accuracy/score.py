@@ -26,6 +26,8 @@ OUTSIDE = ("unclassified", "prefill", "warmup", "idle", "")
 #: Warnings that say "this plan is not what ran".
 PLAN_CODES = re.compile(r"plan|unlike|untrusted|roofline|peak|rank|doubt|drafter|checkpoint|head")
 NOT_ABOUT_THE_PLAN = {"no_checkpoint", "tokens_unknown", "bandwidth_unknown"}
+#: Reasons for a refusal that are about the trace, not about a file or a table.
+NO_DECODE = re.compile(r"[Nn]o (steady )?decode|does not read|repeats")
 #: Reads whose matrix has no agreed name: a copy that only exists in the engine.
 UNNAMED = ("kv_copy",)
 
@@ -45,7 +47,8 @@ def score(folder: Path) -> dict[str, Any]:
     code, out, err, seconds = tool("report", trace, "--format", "json")
     found: dict[str, Any] = {**about, "exit": code, "report_s": round(seconds, 2)}
     message = err.strip().splitlines()
-    if "fault in tracebook" in err or code not in (0, 1):
+    reasoned = code == 0 or bool(NO_DECODE.search(err))
+    if not reasoned and about["expect"] != "report" or "fault in" in err or code not in (0, 1):
         return found | {"failed": " ".join(message[:2])[:200]}
     report = json.loads(out) if code == 0 else None
     codes = [w["code"] for w in report["warnings"]] if report else []

@@ -7,7 +7,7 @@ the plan fits. All decisions are made once per template position and broadcast.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,14 @@ from tracebook.kernels.marks import Marks, marks_of_fit
 from tracebook.kernels.period import find_anchors, find_periods
 from tracebook.kernels.segments import Placed, place_steps
 from tracebook.kernels.sequence import Kernels, build_kernels
-from tracebook.kernels.steps import Kind, Template, build_template, cut_slices, sort_kinds
+from tracebook.kernels.steps import (
+    Kind,
+    Template,
+    build_template,
+    cut_slices,
+    sort_kinds,
+    unify_tactics,
+)
 from tracebook.kernels.verdict import judge, unmatched_share
 from tracebook.notices import Notice
 from tracebook.phases import Phase
@@ -66,6 +73,7 @@ def label_kernels(
     """
     kernels, chosen_device, chosen_pid, notices = prepare(trace, device, pid, rules)
     attempt = _best_attempt(kernels, plan, peak_gbps)
+    kernels = attempt.kernels
     steady = attempt.template
     facts = _facts(kernels, steady, plan)
     cut = find_cut(
@@ -156,6 +164,7 @@ def prepare(
 class Attempt:
     """One way to see steps in the trace, and how well the plan fits it."""
 
+    kernels: Kernels
     template: Template
     marks: Marks
     fit: Fit | None
@@ -187,7 +196,12 @@ def _best_attempt(kernels: Kernels, plan: Plan | None, peak_gbps: float | None) 
         anchors = find_anchors(kernels.symbol, kernels.duration_ns, period.kernels)
         if not anchors:
             continue
-        kinds = sort_kinds(kernels, cut_slices(kernels, anchors, period.kernels))
+        slices = cut_slices(kernels, anchors, period.kernels)
+        kinds = sort_kinds(kernels, slices)
+        unified = unify_tactics(kernels, kinds)
+        if unified is not None:
+            kernels = replace(kernels, symbol=unified)
+            kinds = sort_kinds(kernels, slices)
         for kind in kinds[:2]:
             if len(kind.slices) < min(LEAST_STEPS, len(kinds[0].slices)) or len(kind.slices) < 2:
                 continue
@@ -227,7 +241,9 @@ def _attempt(
     found = sum(r.weight_bytes for f in fit.found for r in plan.reads[f.first : f.end])
     wanted = sum(r.weight_bytes for r in plan.reads if not r.optional)
     goodness = min(1.0, found / max(wanted, 1)) * (1 - unmatched_share(fit, column))
-    return Attempt(template, marks_of_fit(fit, plan), fit, column, source, others, goodness)
+    return Attempt(
+        kernels, template, marks_of_fit(fit, plan), fit, column, source, others, goodness
+    )
 
 
 def template_column(kernels: Kernels, template: Template) -> Column:

@@ -172,8 +172,12 @@ def find_anchors(symbols: Ints, weight: Floats, period: int, most: int = 8) -> l
             gaps = np.diff(marks)
             regular = np.abs(gaps - period) <= max(3.0, 0.06 * period)
             covered = float((total[marks[1:]] - total[marks[:-1]])[regular].sum())
+            # Marks too many would cut a step in pieces.
+            single = float(regular.sum()) / max(
+                1.0, float((gaps < 0.9 * period).sum() + regular.sum())
+            )
             if covered > 0:
-                anchors.append(Anchor(marks, covered / span, symbol))
+                anchors.append(Anchor(marks, covered / span * single, symbol))
     anchors.sort(key=lambda a: (-round(a.regularity, 3), len(a.positions)))
     return anchors[:most]
 

@@ -18,7 +18,10 @@ Bools = NDArray[np.bool_]
 #: sorted list differ by more than this factor and both sides are well filled.
 SPLIT_FACTOR = 1.6
 SPLIT_SHARE = 0.004
+SPLIT_TIME_SHARE = 0.005
 SPLIT_LEAST = 3
+#: Classes whose grid follows the length of the context, so that it drifts from step to step.
+CONTEXT_SHAPED = ("attention",)
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,13 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame) -> Kernels:
         how="left",
         maintain_order="left",
     )
-    shape = ["name_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
-    shape_symbol = frame.select(_dense(pl.struct(shape)))["dense"].to_numpy().astype(np.int64)
+    drifts = pl.col("kernel_class").is_in(CONTEXT_SHAPED)
+    shape = [
+        pl.when(~drifts).then(name).alias(name)
+        for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+    ]
+    dense = frame.select(_dense(pl.struct("name_id", *shape)))["dense"]
+    shape_symbol = dense.to_numpy().astype(np.int64)
     start = frame["start_ns"].to_numpy().astype(np.int64)
     end = frame["end_ns"].to_numpy().astype(np.int64)
     duration = (end - start).astype(np.float64)
@@ -120,13 +128,16 @@ def split_by_duration(shape_symbol: Ints, duration_ns: Floats) -> Ints:
     count = np.diff(np.append(first, len(shape)))
     jump = np.diff(log, prepend=log[0]) > np.log(SPLIT_FACTOR)
     jump[first] = True
-    # A group too small to be a population of its own joins the one below it.
+    # A group too small to be a population of its own joins the one below it: it needs its
+    # share of the kernels of that name, or of all time (a head is rare and long).
     edges = np.flatnonzero(jump)
     size = np.diff(np.append(edges, len(shape)))
     owner = np.searchsorted(first, edges, side="right") - 1
-    least = np.maximum(SPLIT_LEAST, SPLIT_SHARE * count[owner])
+    time = np.add.reduceat(duration_ns[order], edges)
+    heavy = time >= SPLIT_TIME_SHARE * duration_ns.sum()
+    own = (size >= SPLIT_LEAST) & (heavy | (size >= SPLIT_SHARE * count[owner]))
     starts_shape = np.isin(edges, first)
-    keep = starts_shape | ((size >= least) & np.append(True, size[:-1] >= least[:-1]))
+    keep = starts_shape | (own & np.append(True, own[:-1]))
     refined = np.zeros(len(shape), dtype=np.int64)
     refined[edges[keep]] = 1
     symbol = np.empty(len(shape), dtype=np.int64)

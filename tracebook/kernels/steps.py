@@ -21,6 +21,9 @@ from tracebook.kernels.sequence import Floats, Ints, Kernels
 
 #: Slices of one kind differ in less than this share of their kernels.
 KIND_DISTANCE = 0.12
+#: Two tactics for one matrix last about equally long, and this share of a step may change.
+TACTIC_FACTOR = 1.35
+MOST_TACTICS = 0.35
 #: A slice whose length is this far from the period is no step.
 LENGTH_SLACK = 0.35
 #: A kernel belongs to the template when this share of the slices has it.
@@ -143,6 +146,59 @@ def sort_kinds(kernels: Kernels, slices: Sequence[Slice]) -> list[Kind]:
             leaders.append((bag, list(members)))
     kinds = [Kind(tuple(sorted(m, key=lambda s: s.first))) for _, m in leaders]
     return sorted(kinds, key=lambda kind: (-len(kind.slices), kind.slices[0].first))
+
+
+def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
+    """Give one symbol to kernels that replace each other from one kind of step to another.
+
+    An engine that picks another tactic for a matrix changes a name and a grid, and nothing
+    around it, while another batch size changes nearly everything.
+
+    Returns:
+        New symbols for all kernels, None where no two kinds differ in tactics only.
+    """
+    if len(kinds) < 2:
+        return None
+    symbols = int(kernels.symbol.max()) + 1
+    total = np.bincount(kernels.symbol, weights=kernels.duration_ns, minlength=symbols)
+    count = np.bincount(kernels.symbol, minlength=symbols)
+    mean = total / np.maximum(count, 1)
+    alias = np.arange(symbols)
+    main = _mean_bag(kernels, kinds[0], symbols)
+    for other in kinds[1:]:
+        bag = _mean_bag(kernels, other, symbols)
+        pairs = _substitutions(main, bag, mean)
+        size = max(main.sum(), bag.sum())
+        moved = sum(bag[new] for _, new in pairs)
+        left = np.abs(main - bag).sum() - 2 * moved
+        if pairs and moved <= MOST_TACTICS * size and left <= KIND_DISTANCE * size:
+            for old, new in pairs:
+                alias[new] = alias[old]
+    return None if (alias == np.arange(symbols)).all() else alias[kernels.symbol]
+
+
+def _mean_bag(kernels: Kernels, kind: Kind, symbols: int) -> Floats:
+    bags = [np.bincount(kernels.symbol[s.first : s.end], minlength=symbols) for s in kind.slices]
+    return np.asarray(np.mean(bags, axis=0))
+
+
+def _substitutions(main: Floats, other: Floats, mean_ns: Floats) -> list[tuple[int, int]]:
+    """Pairs of a symbol that only `main` has and one that only `other` has, alike in time."""
+    gone = [int(s) for s in np.flatnonzero((main > 0.5) & (other < 0.2 * main))]
+    come = [int(s) for s in np.flatnonzero((other > 0.5) & (main < 0.2 * other))]
+    pairs: list[tuple[int, int]] = []
+    for new in come:
+        fits = [
+            old
+            for old in gone
+            if abs(np.log(mean_ns[new] / max(mean_ns[old], 1.0))) < np.log(TACTIC_FACTOR)
+            and abs(main[old] - other[new]) <= 0.2 * main[old] + 1
+        ]
+        if fits:
+            best = min(fits, key=lambda old: abs(np.log(mean_ns[new] / max(mean_ns[old], 1.0))))
+            pairs.append((best, new))
+            gone.remove(best)
+    return pairs
 
 
 def build_template(kernels: Kernels, kind: Kind) -> Template:
