@@ -178,6 +178,8 @@ def test_header_limit_can_be_raised_or_lowered(write: Callable[..., Path]) -> No
         {"dtype": "U8", "shape": [1.0], "data_offsets": [0, 1]},
         {"dtype": "U8", "shape": [True], "data_offsets": [0, 1]},
         {"dtype": "U8", "shape": [-1], "data_offsets": [0, 1]},
+        {"dtype": "U8", "shape": [0, 2**70], "data_offsets": [0, 0]},
+        {"dtype": "U8", "shape": [2**70], "data_offsets": [0, 2**70]},
         {"dtype": "U8", "shape": [1], "data_offsets": [0]},
         {"dtype": "U8", "shape": [1], "data_offsets": [0, 1, 2]},
         {"dtype": "U8", "shape": [1], "data_offsets": ["0", "1"]},

@@ -140,8 +140,9 @@ def gptq(tensors: Tensors, options: Options, config: Config) -> Logical | None:
     shape, scales = tensors[options["main"]].shape, tensors[".scales"].shape
     if len(shape) != 2 or scales[-1:] != shape[1:]:
         return None
-    if ".g_idx" in tensors and math.prod(tensors[".g_idx"].shape):
-        return Logical(shape[1], math.prod(tensors[".g_idx"].shape))
+    index = tensors[".g_idx"].shape if ".g_idx" in tensors else ()
+    if len(index) == 1 and index[0]:
+        return Logical(shape[1], index[0])
     bits = _config_bits(config)
     return Logical(shape[1], shape[0] * 32 // bits if bits else None)
 

@@ -47,6 +47,9 @@ DTYPE_BITS: dict[str, int] = {
 #: The limit of the reference reader, bytes.
 MAX_HEADER_BYTES = 100_000_000
 
+#: Sizes are 64-bit in the format.
+_LARGEST = 2**63 - 1
+
 _LFS_START = b"version https://git-lfs"
 _ENTRY_KEYS = ("dtype", "shape", "data_offsets")
 
@@ -189,9 +192,11 @@ def check_entries(file: FileHeader) -> TensorColumns:
         begins = [entry["data_offsets"][0] for _, entry in entries]
         ends = [entry["data_offsets"][1] for _, entry in entries]
         well_formed = (
-            all(type(value) is int and value >= 0 for shape in shapes for value in shape)
+            all(
+                type(value) is int and 0 <= value <= _LARGEST for shape in shapes for value in shape
+            )
             and all(type(value) is int for value in begins)
-            and all(type(value) is int for value in ends)
+            and all(type(value) is int and value <= _LARGEST for value in ends)
             and all(type(value) is str for value in dtypes)
             and all(len(entry["data_offsets"]) == 2 for _, entry in entries)
         )
@@ -212,7 +217,7 @@ def _malformed(name: str, entries: list[tuple[str, Any]]) -> BadHeader:
         if not isinstance(entry, dict) or any(part not in entry for part in _ENTRY_KEYS):
             return BadHeader(f"{name}: tensor {key!r} lacks dtype, shape or data_offsets.")
         values = [*_as_list(entry["shape"]), *_as_list(entry["data_offsets"])]
-        numbers = all(type(value) is int and value >= 0 for value in values)
+        numbers = all(type(value) is int and 0 <= value <= _LARGEST for value in values)
         pair = len(_as_list(entry["data_offsets"])) == 2
         if not numbers or not pair or type(entry["dtype"]) is not str:
             return BadHeader(
