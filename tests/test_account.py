@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from conftest import (
+from handmade import (
     HEAD_BYTES,
     LAYER_BYTES,
     MACHINE,

@@ -4,7 +4,7 @@ import json
 
 import polars as pl
 import pytest
-from conftest import make_report
+from handmade import make_report
 
 from tracebook.errors import ReportVersionError
 from tracebook.report import Report, is_saved_report

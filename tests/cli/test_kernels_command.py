@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from conftest import MACHINE, labelled_run, make_trace
+from handmade import MACHINE, labelled_run, make_trace
 
 from tracebook.analysis import Examined
 from tracebook.cli import main

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import make_report, make_trace
+from handmade import make_report, make_trace
 
 from tracebook.cli import main
 from tracebook.report import Report

@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from conftest import make_report, make_trace, make_verdict
+from handmade import make_report, make_trace, make_verdict
 
 from tracebook.config import RunDescription
 from tracebook.render import DETAILS, FORMATS, render

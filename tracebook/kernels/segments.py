@@ -201,5 +201,6 @@ def _match(wanted: Ints, region: Ints) -> Ints | None:
     """Template positions of a region's kernels, None where they differ too much."""
     if not len(region):
         return None
-    found = match_positions(wanted, region, max(24, int(0.3 * len(wanted))))
+    spare = max(0, len(region) - len(wanted))
+    found = match_positions(wanted, region, spare + max(24, int(0.3 * len(wanted))))
     return found if found is not None and (found >= 0).any() else None

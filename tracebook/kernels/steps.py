@@ -17,12 +17,11 @@ import numpy as np
 
 from tracebook.kernels.edit import match_positions
 from tracebook.kernels.period import Anchor
-from tracebook.kernels.sequence import Floats, Ints, Kernels
+from tracebook.kernels.sequence import Bools, Floats, Ints, Kernels
 
 #: Slices of one kind differ in less than this share of their kernels.
 KIND_DISTANCE = 0.12
-#: Two tactics for one matrix last about equally long, and this share of a step may change.
-TACTIC_FACTOR = 1.35
+#: This share of the kernels of a step may be replaced by another tactic.
 MOST_TACTICS = 0.35
 #: A slice whose length is this far from the period is no step.
 LENGTH_SLACK = 0.35
@@ -160,19 +159,15 @@ def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
     if len(kinds) < 2:
         return None
     symbols = int(kernels.symbol.max()) + 1
-    total = np.bincount(kernels.symbol, weights=kernels.duration_ns, minlength=symbols)
-    count = np.bincount(kernels.symbol, minlength=symbols)
-    mean = total / np.maximum(count, 1)
     alias = np.arange(symbols)
     main = _mean_bag(kernels, kinds[0], symbols)
     for other in kinds[1:]:
         bag = _mean_bag(kernels, other, symbols)
-        pairs = _substitutions(main, bag, mean)
+        gone = (main > 0.5) & (bag < 0.2 * main)
+        come = (bag > 0.5) & (main < 0.2 * bag)
         size = max(main.sum(), bag.sum())
-        moved = sum(bag[new] for _, new in pairs)
-        left = np.abs(main - bag).sum() - 2 * moved
-        if pairs and moved <= MOST_TACTICS * size and left <= KIND_DISTANCE * size:
-            for old, new in pairs:
+        if come.any() and gone.any() and bag[come].sum() <= MOST_TACTICS * size:
+            for old, new in _substitutes(kernels, kinds[0], other, gone, come):
                 alias[new] = alias[old]
     return None if (alias == np.arange(symbols)).all() else alias[kernels.symbol]
 
@@ -182,22 +177,27 @@ def _mean_bag(kernels: Kernels, kind: Kind, symbols: int) -> Floats:
     return np.asarray(np.mean(bags, axis=0))
 
 
-def _substitutions(main: Floats, other: Floats, mean_ns: Floats) -> list[tuple[int, int]]:
-    """Pairs of a symbol that only `main` has and one that only `other` has, alike in time."""
-    gone = [int(s) for s in np.flatnonzero((main > 0.5) & (other < 0.2 * main))]
-    come = [int(s) for s in np.flatnonzero((other > 0.5) & (main < 0.2 * other))]
-    pairs: list[tuple[int, int]] = []
-    for new in come:
-        fits = [
-            old
-            for old in gone
-            if abs(np.log(mean_ns[new] / max(mean_ns[old], 1.0))) < np.log(TACTIC_FACTOR)
-            and abs(main[old] - other[new]) <= 0.2 * main[old] + 1
-        ]
-        if fits:
-            best = min(fits, key=lambda old: abs(np.log(mean_ns[new] / max(mean_ns[old], 1.0))))
-            pairs.append((best, new))
-            gone.remove(best)
+def _substitutes(
+    kernels: Kernels, main: Kind, other: Kind, gone: Bools, come: Bools
+) -> list[tuple[int, int]]:
+    """Pairs (symbol of main, symbol of other) that stand at the same places among the rest."""
+    first, second = main.slices[len(main.slices) // 2], other.slices[len(other.slices) // 2]
+    a = kernels.symbol[first.first : first.end]
+    b = kernels.symbol[second.first : second.end]
+    hidden = int(kernels.symbol.max()) + 1
+    places = match_positions(
+        np.where(gone[a], hidden, a), np.where(come[b], hidden, b), int(KIND_DISTANCE * len(a))
+    )
+    if places is None:
+        return []
+    votes: dict[int, Counter[int]] = {}
+    for j in np.flatnonzero((places >= 0) & come[b]).tolist():
+        votes.setdefault(int(b[j]), Counter())[int(a[places[j]])] += 1
+    pairs = []
+    for new, counted in votes.items():
+        old, agreeing = counted.most_common(1)[0]
+        if agreeing >= 0.8 * counted.total():
+            pairs.append((old, new))
     return pairs
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from tracebook.account import account
 from tracebook.checkpoint import Plan
@@ -139,8 +138,3 @@ def make_report(
         machine=machine,
         run=run or RunDescription(draft_method="none", batch=1),
     )
-
-
-@pytest.fixture
-def report() -> Report:
-    return make_report()
