@@ -48,7 +48,7 @@ def score(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {**about, "exit": code, "report_s": round(seconds, 2)}
     message = err.strip().splitlines()
     reasoned = code == 0 or bool(NO_DECODE.search(err))
-    if not reasoned and about["expect"] != "report" or "fault in" in err or code not in (0, 1):
+    if (not reasoned and about["expect"] != "report") or "fault in" in err or code not in (0, 1):
         return found | {"failed": " ".join(message[:2])[:200]}
     report = json.loads(out) if code == 0 else None
     codes = [w["code"] for w in report["warnings"]] if report else []
@@ -169,7 +169,7 @@ def modules(text: str) -> frozenset[str]:
     """A matrix as a set of module paths; experts lose their numbers, roots their prefix."""
     found = set()
     for part in re.split(r"[+,]\s*", text):
-        path = re.sub(r"\.(\d+|\*|N|\{[^}]*\})(?=\.|$)", "", part.strip())
+        path = re.sub(r"\.(\d+|\*|#|N|\{[^}]*\})(?=\.|$)", "", part.strip())
         path = re.sub(r"^(model\.|language_model\.|mtp\.)+", "", path).removesuffix(".weight")
         found.add(path)
     return frozenset(found - {""})
