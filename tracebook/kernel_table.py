@@ -17,8 +17,10 @@ import polars as pl
 from tracebook.analysis import Options, examine, open_for
 from tracebook.capture import capture_notices
 from tracebook.errors import NoDecodeSteps
-from tracebook.kernels.label import classify_only
+from tracebook.kernels.classes import classify_names, load_rules
+from tracebook.kernels.labels import ROW_SCHEMA
 from tracebook.notices import Notice
+from tracebook.phases import Phase
 from tracebook.trace import Trace
 from tracebook.units import ms
 
@@ -107,6 +109,22 @@ def unknown_rules(table: KernelTable) -> str:
 def _toml_text(text: str) -> str:
     """A TOML basic string: JSON's escapes, and DEL, which TOML forbids bare."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def classify_only(trace: Trace, rules: Path | None) -> pl.DataFrame:
+    """Every kernel of a trace with its class alone: ROW_SCHEMA, phase `unclassified`."""
+    classes = classify_names(trace.names, load_rules(rules)).select("name_id", "kernel_class")
+    known = trace.kernels.join(classes, on="name_id", how="left", maintain_order="left")
+    given = known.with_columns(
+        phase=pl.lit(Phase.UNCLASSIFIED.value),
+        evidence=pl.when(pl.col("kernel_class") == "unknown")
+        .then(pl.lit("none"))
+        .otherwise(pl.lit("name")),
+    )
+    return given.select(
+        pl.col(name).cast(dtype) if name in given.columns else pl.lit(None, dtype).alias(name)
+        for name, dtype in ROW_SCHEMA.items()
+    )
 
 
 def _unknown(rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
