@@ -34,6 +34,7 @@ from tracebook.kernels.steps import (
     sort_kinds,
     unify_tactics,
 )
+from tracebook.kernels.structure import marks_of_structure
 from tracebook.kernels.verdict import judge, unmatched_share
 from tracebook.notices import Notice
 from tracebook.phases import Phase
@@ -75,7 +76,7 @@ def label_kernels(
     attempt = _best_attempt(kernels, plan, peak_gbps)
     kernels = attempt.kernels
     steady = attempt.template
-    facts = _facts(kernels, steady, plan)
+    facts = _facts(kernels, steady, attempt.marks, plan)
     cut = find_cut(
         find_zones(attempt.marks, len(steady.symbol)),
         facts,
@@ -92,7 +93,7 @@ def label_kernels(
     if not cut.certain:
         notices.append(
             Notice(
-                "step-edge-uncertain",
+                "step_edge_uncertain",
                 "Where a step begins is not certain: two places fit about equally well.",
                 "Phase times are not affected, only which step an edge kernel belongs to.",
             )
@@ -114,6 +115,21 @@ def label_kernels(
         pid=chosen_pid,
         notices=tuple(notices),
     )
+
+
+def classify_only(trace: Trace, rules: Path | None = None) -> pl.DataFrame:
+    """ROW_SCHEMA for all kernels with nothing but their class: no steps, no phases."""
+    classes = classify_names(trace.names, load_rules(rules))
+    rows = trace.kernels.join(
+        classes.select("name_id", "kernel_class"), on="name_id", how="left", maintain_order="left"
+    )
+    known = {"phase": Phase.UNCLASSIFIED.value, "evidence": "none"}
+    missing = [
+        pl.lit(known.get(name)).cast(dtype).alias(name)
+        for name, dtype in ROW_SCHEMA.items()
+        if name not in rows.columns
+    ]
+    return rows.with_columns(missing).select(list(ROW_SCHEMA)).cast(pl.Schema(ROW_SCHEMA))
 
 
 def prepare(
@@ -151,7 +167,7 @@ def prepare(
         others = len(busy) - 1
         notices.append(
             Notice(
-                "several-processes",
+                "several_processes",
                 f"Kernels of {others} other device/process pair{'s' * (others > 1)} are left out; "
                 f"this is device {chosen_device}, pid {chosen_pid}.",
                 "Choose with --device and --pid.",
@@ -234,7 +250,7 @@ def _attempt(
     others = tuple(k for k in kinds if k is not kind)
     source = "repetition of the launch sequence"
     if plan is None:
-        return None
+        return _attempt_without_plan(kernels, template, column, source, others)
     fit = fit_plan(column, plan, peak_gbps=peak_gbps)
     if fit is None:
         return None
@@ -244,6 +260,24 @@ def _attempt(
     return Attempt(
         kernels, template, marks_of_fit(fit, plan), fit, column, source, others, goodness
     )
+
+
+def _attempt_without_plan(
+    kernels: Kernels, template: Template, column: Column, source: str, others: tuple[Kind, ...]
+) -> Attempt | None:
+    """Phases from structure; None where what repeats is training, prefill or no model."""
+    if kernels.train[template.source].any() or kernels.prefill[template.source].any():
+        return None
+    classes = kernels.kernel_class[template.source]
+    symbols = kernels.shape_symbol[template.source]
+    marks = marks_of_structure(classes, symbols, template.duration_ns)
+    if marks is None:
+        return None
+    used = np.zeros(len(classes), dtype=bool)
+    used[[mark.position for mark in marks.marks]] = True
+    products = column.duration_ns[column.named]
+    share = float(column.duration_ns[used].sum() / max(float(products.sum()), 1.0))
+    return Attempt(kernels, template, marks, None, column, source, others, share)
 
 
 def template_column(kernels: Kernels, template: Template) -> Column:
@@ -261,16 +295,18 @@ def template_column(kernels: Kernels, template: Template) -> Column:
     )
 
 
-def _facts(kernels: Kernels, template: Template, plan: Plan | None) -> Facts:
+def _facts(kernels: Kernels, template: Template, marks: Marks, plan: Plan | None) -> Facts:
     """Class, launch and duration per template position."""
+    classes = kernels.kernel_class[template.source]
     return Facts(
-        kernel_class=kernels.kernel_class[template.source],
+        kernel_class=classes,
         duration_ns=template.duration_ns,
         launch=kernels.launch[template.source],
         in_graph=kernels.in_graph[template.source],
         name=kernels.frame["name_id"].to_numpy()[template.source].astype(np.int64),
-        speculative=plan is not None and plan.draft_method != "none",
-        recurrent=plan is not None and bool(plan.recurrent_layers),
+        speculative=any(block.name.startswith("draft") for block in marks.blocks),
+        recurrent=bool((classes == CLASSES.index("gdn")).any())
+        or (plan is not None and bool(plan.recurrent_layers)),
     )
 
 

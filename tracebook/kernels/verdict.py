@@ -57,7 +57,7 @@ def judge(
     if matched < MATCHED_FLOOR:
         notices.append(
             Notice(
-                "plan-not-found",
+                "plan_not_found",
                 f"Only {100 * matched:.1f} % of the bytes that the checkpoint says a step reads "
                 f"were found in the kernels ({plan.description}).",
                 "Is it the checkpoint, drafter and number of draft tokens of this run? "
@@ -67,7 +67,7 @@ def judge(
     if off > OFF_WARN:
         notices.append(
             Notice(
-                "bytes-unlike-times",
+                "bytes_unlike_times",
                 f"{100 * off:.0f} % of the matched bytes were read in a time more than 25 % off "
                 "what the rest would take.",
                 "The matrices may be stored in another format in the run than in this checkpoint.",
@@ -76,7 +76,7 @@ def judge(
     if unmatched > UNMATCHED_WARN:
         notices.append(
             Notice(
-                "products-without-plan",
+                "products_without_plan",
                 f"{100 * unmatched:.1f} % of the step is spent in matrix products that the plan "
                 f"does not know ({plan.description}).",
                 "Is there a drafter, or are there more draft tokens, that were not named?",
@@ -86,7 +86,7 @@ def judge(
     if above:
         notices.append(
             Notice(
-                "above-peak",
+                "above_peak",
                 f"The kernels would have to read {fit.bandwidth_gbps:.0f} GB/s, more than the "
                 f"machine's peak of {peak_gbps:.0f} GB/s.",
                 "The checkpoint is larger than what ran, or the peak is wrong.",
@@ -142,7 +142,7 @@ def _phase_notices(fit: Fit, column: Column, plan: Plan) -> list[Notice]:
         if not PHASE_RATIO[0] <= ratio <= PHASE_RATIO[1]:
             notices.append(
                 Notice(
-                    "phase-unlike-rest",
+                    "phase_unlike_rest",
                     f"{phase} reads at {ratio:.2f} times the bandwidth of the other phases.",
                     "Its checkpoint may not be the one that ran; or it really is slower.",
                 )
