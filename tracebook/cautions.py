@@ -56,24 +56,23 @@ def _about_bytes(labelled: Labelled) -> list[Notice]:
                 "Add --checkpoint PATH (a directory, a file or a header bundle).",
             )
         ]
-    found = []
-    if not labelled.verdict.bytes_trusted:
+    verdict, found = labelled.verdict, []
+    why = f"{100 * verdict.matched_share:.1f} % of the plan's bytes were found in the kernels"
+    if not verdict.bytes_trusted:
         found.append(
             Notice(
                 "bytes_untrusted",
-                "Bytes, GB/s and floors are left out: the checkpoint does not explain the "
-                f"kernels ({100 * labelled.verdict.matched_share:.1f} % of its bytes found, "
-                f"{100 * labelled.verdict.off_share:.1f} % of those at an odd speed).",
+                "Bytes, GB/s and floors are withheld: the checkpoint does not explain the "
+                f"kernels ({why}, {100 * verdict.off_share:.1f} % of them at an odd speed).",
                 "Check --checkpoint, --drafter, --draft-method, --draft-tokens and --draft-head.",
             )
         )
-    if not labelled.verdict.phases_trusted:
+    if not verdict.phases_trusted:
         found.append(
             Notice(
                 "phases_untrusted",
-                "The phases below are doubtful: "
-                f"{100 * labelled.verdict.unmatched_gemm_share:.1f} % of the busy time is in "
-                "matrix kernels that the checkpoint does not explain.",
+                f"The phases are doubtful: {why}, and {100 * verdict.unmatched_gemm_share:.1f} % "
+                "of the busy time is in matrix kernels that it does not know.",
                 "Check that target, drafter and draft method are those of the run.",
             )
         )

@@ -65,7 +65,7 @@ def test_the_text_says_what_matters(report):
     assert row.split() == ["target", "layers", "0.60", "60.0", "%", "##########", "0.120",
                            "200.0", "80.0", "0.48"]  # fmt: skip
     assert "A step reads 0.150 GB of weights in 1.00 ms, 150.0 GB/s, 60.0 % of the peak." in text
-    assert "The floor is 0.60 ms; of the 0.40 ms above it, 0.12 ms are in the target layers." in (
+    assert "The floor is 0.60 ms; the largest loss is 0.12 ms, in the target layers." in (
         " ".join(text.split())
     )
     assert text.rstrip().splitlines()[-1].strip().startswith("Hint:")
@@ -80,7 +80,7 @@ def test_narrow_terminals_keep_the_figures_that_matter(report):
 def test_without_bytes_the_text_says_which_option_adds_them():
     text = draw(make_report(with_plan=False), detail="phases", width=80, rich=False)
     assert "--checkpoint" in text
-    assert "A step takes 1.00 ms" in text
+    assert "A step takes 1.00 ms, 60 % of it in the target layers." in text
 
 
 def test_csv_adds_up_to_the_step(report):

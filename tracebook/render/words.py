@@ -198,10 +198,8 @@ def verdict(report: Report) -> str:
     total, wall = report.total, report.steps.wall_ms.median
     longest = max(report.phase_rows, key=lambda row: row.ms.median)
     if total.weight_bytes is None:
-        return (
-            f"A step takes {wall:.2f} ms; {_spoken(longest.phase)} take "
-            f"{100 * longest.share:.0f} % of it."
-        )
+        share = f"{100 * longest.share:.0f} % of it"
+        return f"A step takes {wall:.2f} ms, {share} in {_spoken(longest.phase)}."
     speed = (
         f"A step reads {gb_text(total.weight_bytes)} GB of weights in {wall:.2f} ms, "
         f"{number_text(total.weight_gbps, 1)} GB/s"
@@ -215,7 +213,7 @@ def verdict(report: Report) -> str:
     lost, where = max(losses)
     return (
         f"{speed}, {total.roofline_pct:.1f} % of the peak. The floor is {total.floor_ms:.2f} ms; "
-        f"of the {wall - total.floor_ms:.2f} ms above it, {lost:.2f} ms are in {where}."
+        f"the largest loss is {lost:.2f} ms, in {where}."
     )
 
 
