@@ -6,6 +6,9 @@ Out: a `Checkpoint` with one row per tensor, bytes from `data_offsets` alone.
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import polars as pl
 
 from tracebook.checkpoint.bundle import read_bundle, write_bundle
 from tracebook.checkpoint.directory import read_config_beside, read_directory
+from tracebook.checkpoint.gguf import read_gguf
 from tracebook.checkpoint.safetensors_header import (
     FileHeader,
     TensorColumns,
@@ -39,7 +43,7 @@ class Checkpoint:
 
     Attributes:
         name: Directory, file or bundle name without its endings, for messages.
-        source: `directory`, `file` or `bundle`.
+        source: `directory`, `file`, `bundle` or `gguf`.
         tensors: TENSOR_SCHEMA.
         config: Content of config.json, None where absent.
         warnings: What is odd about the files.
@@ -63,7 +67,8 @@ class Checkpoint:
 @dataclass(frozen=True)
 class _Source:
     kind: str
-    files: tuple[FileHeader, ...]
+    files: tuple[FileHeader, ...] = ()
+    columns: tuple[tuple[str, TensorColumns], ...] = ()
     config: dict[str, Any] | None = None
     index: dict[str, Any] | None = None
     notices: tuple[Notice, ...] = ()
@@ -74,7 +79,7 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
 
     Args:
         source: A directory (index first, else every .safetensors file), one
-            .safetensors file, or a header bundle (.json.gz or .json).
+            .safetensors or .gguf file, or a header bundle (.json.gz or .json).
 
     Returns:
         The checkpoint; a tensor found in two files counts once.
@@ -84,9 +89,11 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
         BadHeader: A file breaks the format.
     """
     path = Path(source)
-    opened = _open(path)
-    columns = [(file.name, check_entries(file)) for file in opened.files]
-    tensors, repeated = _without_repeats(_frame(columns))
+    with _collector_paused():
+        opened = _open(path)
+        columns = [(file.name, check_entries(file)) for file in opened.files]
+        columns += opened.columns
+        tensors, repeated = _without_repeats(_frame(columns))
     if tensors.is_empty():
         raise CheckpointError(f"{path.name}: the headers list no tensors.")
     notices = [*opened.notices, *(notice for _, column in columns for notice in column.notices)]
@@ -115,6 +122,11 @@ def save_bundle(source: str | Path, path: str | Path, *, compress: bool | None =
         CheckpointError: The source cannot be read or the bundle not written.
     """
     opened = _open(Path(source))
+    if opened.columns:
+        raise CheckpointError(
+            f"{source}: a header bundle holds safetensors headers, not GGUF.",
+            "Copy the first part of the file instead: a GGUF cut off after its header is read.",
+        )
     for file in opened.files:
         check_entries(file)
     if compress is None:
@@ -123,9 +135,13 @@ def save_bundle(source: str | Path, path: str | Path, *, compress: bool | None =
 
 
 def _open(path: Path) -> _Source:
+    gguf = _gguf_of(path)
+    if gguf is not None:
+        parts, facts = read_gguf(gguf)
+        return _Source("gguf", columns=tuple(parts), config=facts)
     if path.is_dir():
         files, config, index, notices = read_directory(path)
-        return _Source("directory", files, config, index, notices)
+        return _Source("directory", files, config=config, index=index, notices=notices)
     if not path.is_file():
         if path.is_symlink():
             raise BadHeader(f"{path}: a broken link.", "Fetch the file it should point at.")
@@ -135,9 +151,25 @@ def _open(path: Path) -> _Source:
         )
     if path.name.endswith((".json", ".json.gz")):
         files, config, index = read_bundle(path)
-        return _Source("bundle", files, config, index)
+        return _Source("bundle", files, config=config, index=index)
     header = read_file_header(path, path.name)
-    return _Source("file", (header,), read_config_beside(path))
+    return _Source("file", (header,), config=read_config_beside(path))
+
+
+def _gguf_of(path: Path) -> Path | None:
+    """The GGUF file that a path means: itself, or the only model of a directory without others."""
+    if path.is_file():
+        return path if path.suffix == ".gguf" else None
+    if not path.is_dir() or any(path.glob("*.safetensors")):
+        return None
+    models = [file for file in sorted(path.glob("*.gguf")) if not file.name.startswith("mmproj")]
+    firsts = [file for file in models if "-of-" not in file.name or "-00001-of-" in file.name]
+    if len(firsts) > 1:
+        raise CheckpointError(
+            f"{path}: {len(firsts)} GGUF models in this directory.",
+            f"Name one of them, as {firsts[0].name}.",
+        )
+    return firsts[0] if firsts else None
 
 
 def _display_name(path: Path) -> str:
@@ -146,23 +178,40 @@ def _display_name(path: Path) -> str:
         # In a Hugging Face cache the directory is named by its commit.
         return path.parents[1].name.removeprefix("models--").replace("--", "/")
     name = path.resolve().name
-    for ending in (".gz", ".json", ".headers", ".safetensors"):
+    for ending in (".gz", ".json", ".headers", ".safetensors", ".gguf"):
         name = name.removesuffix(ending)
     return name
 
 
 def _frame(columns: list[tuple[str, TensorColumns]]) -> pl.DataFrame:
     """Join the columns of all files into one frame."""
-    return pl.DataFrame(
+    frame = pl.DataFrame(
         {
             "file": [name for name, column in columns for _ in column.names],
             "name": [value for _, column in columns for value in column.names],
             "dtype": [value for _, column in columns for value in column.dtypes],
-            "shape": [value for _, column in columns for value in column.shapes],
             "bytes": [value for _, column in columns for value in column.bytes],
         },
-        schema=TENSOR_SCHEMA,
+        schema={name: kind for name, kind in TENSOR_SCHEMA.items() if name != "shape"},
     )
+    shapes = [tuple(shape) for _, column in columns for shape in column.shapes]
+    # Models have few distinct shapes: building a list per row would take most of the time.
+    place = {shape: index for index, shape in enumerate(dict.fromkeys(shapes))}
+    distinct = pl.Series("shape", [list(shape) for shape in place], dtype=TENSOR_SCHEMA["shape"])
+    rows = pl.Series([place[shape] for shape in shapes], dtype=pl.UInt32)
+    return frame.with_columns(distinct.gather(rows)).select(*TENSOR_SCHEMA)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector: it would walk 100,000 new dicts again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _without_repeats(tensors: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
