@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 #: matters. One wrong duration costs about 3 (the tail is logarithmic), so a read is
 #: rather matched with an odd kernel than dropped together with it.
 SKIP_COST = 6.0
-PARTIAL_GROUP_COST = 0.6
+PARTIAL_GROUP_COST = 0.9
 GRID_BONUS = 0.4
 ODD_NAME_COST = 1.5
 SPLIT_COST = 0.8

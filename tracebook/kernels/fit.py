@@ -81,10 +81,10 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     runs = build_runs(large_reads)
     starts = _starting_bandwidths(column, large_reads, peak_gbps)
     tau = 0.5 * (LAUNCH_NS + smallest / float(np.median(starts)))
-    floor_ns = 0.6 * tau * float(np.median(starts)) / max(starts)
-    index = np.flatnonzero(
-        column.duration_ns >= floor_ns * np.where(column.match_penalty > 0, 4, 1)
-    )
+    # Kernels too short for half of the smallest read are left to the second pass.
+    least = min(read.weight_bytes for read in large_reads) / max(starts)
+    floor_ns = 0.5 * (LAUNCH_NS + least) * np.where(column.reads_weights, 1, 4)
+    index = np.flatnonzero(column.duration_ns >= floor_ns)
     if not len(index):
         return None
     coarse = _Coarse(column.take(index), large_reads, runs, tau, peak_gbps)
@@ -103,8 +103,10 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     ]
     found = [Found(tuple(order[k].tolist()), first, end) for k, first, end in located]
     taken = [Match(int(k[0]), int(k[-1]) + 1, first, end) for k, first, end in located]
-    for m in _fill_small(column.take(order), reads, taken, solution.bandwidth_gbps):
-        kernels = tuple(order[m.first_kernel : m.end_kernel].tolist())
+    # What stands between the last and the first large read is looked at from both ends.
+    longer = np.concatenate([order, order[: taken[0].first_kernel]])
+    for m in _fill_small(column.take(longer), reads, taken, solution.bandwidth_gbps):
+        kernels = tuple(longer[m.first_kernel : m.end_kernel].tolist())
         found.append(Found(kernels, m.first, m.end))
     found.sort(key=lambda f: f.first)
     return Fit(tuple(found), solution.bandwidth_gbps, solution.cost, len(order))
@@ -276,8 +278,10 @@ def _fill_small(
 ) -> list[Match]:
     """Place the reads that the coarse pass left out between its matches.
 
-    A read that is missing is looked for among the kernels between the matches around
-    it. Done twice, so that the second time the names that served a kind are known.
+    A read that is missing is looked for among the kernels between the matches around it.
+    The small reads of a group may also be made in front of its large ones (an engine can
+    launch b and a before qkv and z); which it is, all groups of a kind decide together.
+    Done twice, so that the second time the names that served a kind are known.
     """
     gaps = _open_gaps(reads, matches, len(column.duration_ns))
     if not gaps:
@@ -286,31 +290,65 @@ def _fill_small(
     habits: Habits | None = None
     found: list[Match] = []
     for _ in range(2):
-        found = []
-        for first_kernel, end_kernel, first, end in gaps:
-            part = [reads[i] for i in range(first, end)]
-            index = np.arange(first_kernel, end_kernel)
-            local_runs = build_runs(part)
-            smallest = min(read.weight_bytes for read in part)
-            table = build_table(
-                column.take(index),
-                part,
-                _with_kinds(local_runs, runs, first),
-                bandwidth_gbps=bandwidth_gbps,
-                tau_ns=0.5 * (LAUNCH_NS + smallest / bandwidth_gbps),
-                habits=habits,
-            )
-            found += [
-                Match(
-                    m.first_kernel + first_kernel,
-                    m.end_kernel + first_kernel,
-                    m.first + first,
-                    m.end + first,
-                )
-                for m in align(table)[0]
+        costs: dict[tuple[str, ...], list[float]] = {}
+        solved: list[tuple[tuple[str, ...], list[list[Match]]]] = []
+        for gap in gaps:
+            kind = tuple(read.family for read in reads[gap.first : gap.end])
+            sides = [
+                _solve_gap(column, reads, runs, gap, side, bandwidth_gbps, habits)
+                for side in gap.sides
             ]
+            if len(sides) > 1:
+                total = costs.setdefault(kind, [0.0] * len(sides))
+                for side, (_, cost) in enumerate(sides):
+                    total[side] += cost
+            solved.append((kind, [matched for matched, _ in sides]))
+        found = []
+        for kind, options in solved:
+            side = int(np.argmin(costs[kind])) if len(options) > 1 else 0
+            found += options[side]
         habits = learn_habits(column, runs, [*matches, *found], bandwidth_gbps)
     return found
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """Missing reads [first, end) and the kernel ranges in which they may have been made."""
+
+    first: int
+    end: int
+    sides: tuple[tuple[int, int], ...]
+
+
+def _solve_gap(
+    column: Column,
+    reads: tuple[Read, ...],
+    runs: Runs,
+    gap: _Gap,
+    side: tuple[int, int],
+    bandwidth_gbps: float,
+    habits: Habits | None,
+) -> tuple[list[Match], float]:
+    """Align the missing reads of a gap with the kernels of one of its sides."""
+    part = reads[gap.first : gap.end]
+    smallest = min(read.weight_bytes for read in part)
+    table = build_table(
+        column.take(np.arange(*side)),
+        part,
+        _with_kinds(build_runs(part), runs, gap.first),
+        bandwidth_gbps=bandwidth_gbps,
+        tau_ns=0.5 * (LAUNCH_NS + smallest / bandwidth_gbps),
+        habits=habits,
+    )
+    matches, cost = align(table)
+    # Sides of different length compare by what the reads gain, not by what glue costs.
+    cost -= float(table.kernel_skip.sum())
+    return [
+        Match(
+            m.first_kernel + side[0], m.end_kernel + side[0], m.first + gap.first, m.end + gap.first
+        )
+        for m in matches
+    ], cost
 
 
 def _with_kinds(local: Runs, whole: Runs, offset: int) -> Runs:
@@ -325,16 +363,28 @@ def _with_kinds(local: Runs, whole: Runs, offset: int) -> Runs:
     return replace(local, kind=np.array(kind, dtype=np.int64))
 
 
-def _open_gaps(
-    reads: tuple[Read, ...], matches: Sequence[Match], kernels: int
-) -> list[tuple[int, int, int, int]]:
-    """Stretches (first kernel, end kernel, first read, end read) with both sides non-empty."""
-    gaps: list[tuple[int, int, int, int]] = []
-    kernel, read = 0, 0
+def _open_gaps(reads: tuple[Read, ...], matches: Sequence[Match], kernels: int) -> list[_Gap]:
+    """Stretches of missing reads, with the kernels behind the match before them.
+
+    Trailing reads of a group that was matched also get the kernels in front of it.
+    """
+    gaps: list[_Gap] = []
+    kernel, read, before = 0, 0, 0
+    previous: Match | None = None
     for match in [*matches, Match(kernels, kernels, len(reads), len(reads))]:
-        if match.first > read and match.first_kernel > kernel:
-            gaps.append((kernel, match.first_kernel, read, match.first))
-        kernel, read = match.end_kernel, match.end
+        if match.first > read:
+            sides = [(kernel, match.first_kernel)] if match.first_kernel > kernel else []
+            trailing = (
+                previous is not None
+                and reads[previous.end - 1].group == reads[read].group
+                and reads[match.first - 1].group == reads[read].group
+            )
+            if trailing and previous is not None and previous.first_kernel > before:
+                sides.append((before, previous.first_kernel))
+            if sides:
+                gaps.append(_Gap(read, match.first, tuple(sides)))
+        before = kernel
+        kernel, read, previous = match.end_kernel, match.end, match
     return gaps
 
 

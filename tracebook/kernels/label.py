@@ -42,6 +42,8 @@ from tracebook.trace import Trace
 
 #: Classes that certainly read no weights; matching one costs extra.
 NOT_WEIGHTS = 3.0
+#: A kernel that says it is a product hardly reads no weights.
+PRODUCT_SKIP = 2.0
 LEAST_STEPS = 3
 #: Step kinds and periods that are tried before giving up.
 TRIES = 4
@@ -289,7 +291,7 @@ def template_column(kernels: Kernels, template: Template) -> Column:
         duration_ns=template.duration_ns,
         symbol=kernels.shape_symbol[source],
         match_penalty=np.where(reads_weights, 0.0, NOT_WEIGHTS),
-        skip_factor=np.where(reads_weights, 1.0, 0.1),
+        skip_factor=np.where(names == "gemm", PRODUCT_SKIP, np.where(reads_weights, 1.0, 0.1)),
         grid=kernels.grid[source],
         named=names == "gemm",
     )

@@ -130,20 +130,23 @@ def sort_kinds(kernels: Kernels, slices: Sequence[Slice]) -> list[Kind]:
     symbols = int(kernels.symbol.max()) + 1
     groups: dict[bytes, list[Slice]] = {}
     for piece in slices:
-        key = kernels.symbol[piece.first : piece.end].tobytes()
+        part = slice(piece.first, piece.end)
+        key = kernels.symbol[part].tobytes() + kernels.in_graph[part].tobytes()
         groups.setdefault(key, []).append(piece)
-    leaders: list[tuple[Ints, list[Slice]]] = []
+    leaders: list[tuple[Ints, bool, list[Slice]]] = []
     for members in sorted(groups.values(), key=lambda m: (-len(m), m[0].first)):
         piece = members[0]
         bag = np.bincount(kernels.symbol[piece.first : piece.end], minlength=symbols)
-        for leader, gathered in leaders:
+        # Eager and captured runs of the same kernels are two kinds: their gaps differ.
+        graph = bool(kernels.in_graph[piece.first : piece.end].mean() > 0.5)
+        for leader, in_graph, gathered in leaders:
             size = max(int(leader.sum()), piece.end - piece.first)
-            if np.abs(leader - bag).sum() <= KIND_DISTANCE * size:
+            if graph == in_graph and np.abs(leader - bag).sum() <= KIND_DISTANCE * size:
                 gathered.extend(members)
                 break
         else:
-            leaders.append((bag, list(members)))
-    kinds = [Kind(tuple(sorted(m, key=lambda s: s.first))) for _, m in leaders]
+            leaders.append((bag, graph, list(members)))
+    kinds = [Kind(tuple(sorted(m, key=lambda s: s.first))) for _, _, m in leaders]
     return sorted(kinds, key=lambda kind: (-len(kind.slices), kind.slices[0].first))
 
 

@@ -105,8 +105,38 @@ def _find_stacks(kernel_class: Ints) -> list[Stack]:
         else:
             stretches[-1].append(position)
     joined = _join_routers(stretches, names)
-    stacks = [_stack(stretch, names) for stretch in joined]
+    stacks = [_stack(stretch, names) for stretch in _carry_products(joined, names)]
     return [stack for stack in stacks if stack is not None]
+
+
+def _carry_products(stretches: list[list[int]], names: list[str]) -> list[list[int]]:
+    """Give products that stand alone to the layers they prepare, or else to the head before.
+
+    A drafter's context intake stands between two preparations; a selector's projection
+    stands behind the drafter, and what follows it in the cycle is the target.
+    """
+    layered = [any(names[p] in MIXERS for p in s) for s in stretches]
+    sizes = [sum(names[p] in MIXERS for p in s) for s in stretches]
+    target = int(np.argmax(sizes))
+    kept: list[list[int]] = [
+        list(s) if has else [] for s, has in zip(stretches, layered, strict=True)
+    ]
+    count = len(stretches)
+    for number, stretch in enumerate(stretches):
+        products = [p for p in stretch if names[p] == "gemm"]
+        if layered[number] or not products or not any(layered):
+            continue
+        following = next(
+            i % count for i in range(number + 1, number + count + 1) if layered[i % count]
+        )
+        preceding = next(
+            i % count for i in range(number - 1, number - count - 1, -1) if layered[i % count]
+        )
+        if following != target:
+            kept[following] = products + kept[following]
+        else:
+            kept[preceding] = kept[preceding] + products
+    return kept
 
 
 def _join_routers(stretches: list[list[int]], names: list[str]) -> list[list[int]]:

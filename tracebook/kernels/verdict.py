@@ -108,14 +108,16 @@ def judge(
 def unmatched_share(fit: Fit, column: Column) -> float:
     """Share of the busy time in kernels that look like weight readers but match nothing.
 
-    A kernel looks like one when its name says so, when its name is matched elsewhere, or
+    A kernel looks like one when its name says so, when most of its name were matched, or
     when its name says nothing and it is longer than most kernels that were matched.
     """
     used = np.zeros(fit.length, dtype=bool)
     used[[k for found in fit.found for k in found.kernels]] = True
     taken = [float(column.duration_ns[list(found.kernels)].sum()) for found in fit.found]
     nameless = column.reads_weights & ~column.named
-    same_name = np.isin(column.symbol, np.unique(column.symbol[used]))
+    counts = np.bincount(column.symbol)
+    matched = np.bincount(column.symbol[used], minlength=len(counts))
+    same_name = (matched >= 0.5 * np.maximum(counts, 1))[column.symbol]
     suspect = column.named | same_name | (column.duration_ns > 2 * float(np.median(taken)))
     floor_ns = 0.2 * float(np.quantile(taken, 0.1))
     heavy = ~used & (column.named | nameless) & suspect & (column.duration_ns > floor_ns)
