@@ -37,6 +37,7 @@ ORDER = (
     "kernel_table",
     "render",
     "cli",
+    "__main__",
 )
 
 #: Left of the others all the same, but closed to them.
