@@ -28,7 +28,7 @@ _UNKNOWN_NAMES = 5
 #: Cells between columns: one of padding, one of the box.
 _GAP = 2
 #: Cells that a column which wraps is given at least.
-_WRAPPED = 16
+_WRAPPED = 24
 
 #: Nothing but a rule under the heading and above the last row.
 _LINES = "    \n    \n {0}{0} \n    \n {0}{0} \n {0}{0} \n    \n    \n"

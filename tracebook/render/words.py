@@ -49,8 +49,8 @@ LAYER_COLUMNS = (
 
 MATRIX_COLUMNS = (
     Column("phase", text=True),
-    Column("op", text=True, drop=1, wraps=True),
-    Column("matrix", text=True, wraps=True),
+    Column("op", text=True, wraps=True),
+    Column("matrix", text=True, drop=1, wraps=True),
     Column("kernels", drop=2),
     Column("ms"),
     Column("GB"),
@@ -118,7 +118,7 @@ def part_cells(row: PartRow, columns: tuple[Column, ...]) -> list[str]:
         "phase": row.phase.replace("_", " "),
         "layer": "-" if row.layer is None else str(row.layer),
         "op": clean(row.op or "-"),
-        "matrix": clean(row.matrix or "-"),
+        "matrix": clean(row.matrix or "-").replace("+", " + "),
         "kernels": str(row.kernels),
         "ms": number_text(row.ms.median, 3),
         "GB": gb_text(row.weight_bytes or None),
