@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,7 +184,10 @@ def _table_by_end(end: Ints, reads: int) -> Ints:
     return table
 
 
-def expected_ns(weight_bytes: Floats, bandwidth_gbps: float) -> Floats:
+Number = TypeVar("Number", float, Floats)
+
+
+def expected_ns(weight_bytes: Number, bandwidth_gbps: float) -> Number:
     """Time of a kernel that reads so many bytes, ns (1 byte/ns = 1 GB/s)."""
     return LAUNCH_NS + weight_bytes / bandwidth_gbps
 
@@ -229,10 +233,16 @@ def grid_fits(grid: Ints, rows: Ints) -> NDArray[np.bool_]:
 def skip_costs(
     column: Column, reads: Sequence[Read], tau_ns: float, bandwidth_gbps: float
 ) -> tuple[Floats, Floats]:
-    """Cost of leaving out each kernel, and each read. `tau_ns` sets what counts as large."""
-    kernel = SKIP_COST * column.duration_ns / (column.duration_ns + tau_ns) * column.skip_factor
+    """Cost of leaving out each kernel, and each read.
+
+    `tau_ns` is the streaming time that counts as half large. The cost rises with the
+    square, so that the glue between matrices costs little however much of it there is.
+    """
+    streamed = np.maximum(column.duration_ns - LAUNCH_NS, 0.0) / tau_ns
+    kernel = SKIP_COST * streamed**2 / (1 + streamed**2) * column.skip_factor
     size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
-    read_cost = SKIP_COST * size / (size + tau_ns * bandwidth_gbps)
+    relative = size / (tau_ns * bandwidth_gbps)
+    read_cost = SKIP_COST * relative**2 / (1 + relative**2)
     return kernel, np.where([read.optional for read in reads], 0.0, read_cost)
 
 

@@ -9,6 +9,7 @@ between the large ones.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ import numpy as np
 from tracebook.checkpoint.plan import Plan, Read
 from tracebook.kernels.align import (
     LAUNCH_NS,
+    MAX_SPLIT,
     ODD_NAME_COST,
     Column,
     Floats,
@@ -35,6 +37,8 @@ SMALL_SHARE = 0.02
 #: A bandwidth above the peak by more than this cannot be (cached reads apart).
 PEAK_SLACK = 1.02
 MAX_BIAS = 0.35
+#: Between large reads most kernels read nothing: leaving one out costs less there.
+GLUE_SKIP = 0.3
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     large_reads = [reads[i] for i in large]
     runs = build_runs(large_reads)
     starts = _starting_bandwidths(column, large_reads, peak_gbps)
-    tau = 0.5 * (LAUNCH_NS + smallest / float(np.median(starts)))
+    tau = 0.5 * smallest / float(np.median(starts))
     # Kernels too short for half of the smallest read are left to the second pass.
     least = min(read.weight_bytes for read in large_reads) / max(starts)
     floor_ns = 0.5 * (LAUNCH_NS + least) * np.where(column.reads_weights, 1, 4)
@@ -91,7 +95,7 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     best = min((coarse.solve(start, None, cyclic=True) for start in starts), key=lambda s: s.cost)
     if not best.matches:
         return None
-    turn = _turning_point(best.matches, len(index))
+    turn = _turning_point(coarse.column, best.matches)
     coarse = replace(coarse, column=coarse.column.take(np.roll(np.arange(len(index)), -turn)))
     solution = coarse.settle(best.bandwidth_gbps)
     rotation = int(index[turn])
@@ -113,17 +117,21 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
 
 
 def _large_reads(reads: Sequence[Read], smallest: float) -> list[int]:
-    """Reads of the coarse pass: large ones, and partners that a fused kernel would show.
+    """Reads of the coarse pass: large ones, partners that a fused kernel would show, loners.
 
-    A partner of less than 3 % of its group cannot be told from noise in a fused kernel.
+    A partner of less than 3 % of its group cannot be told from noise in a fused kernel. A
+    small read alone in its group (a router) has a kernel of its own that must go somewhere.
     """
     groups = group_sizes(reads)
-    return [
-        i
-        for i, read in enumerate(reads)
-        if read.weight_bytes >= 0.1 * smallest
-        or (groups[read.group] >= 0.5 * smallest and read.weight_bytes >= 0.03 * groups[read.group])
-    ]
+    members = Counter(read.group for read in reads)
+
+    def large(read: Read) -> bool:
+        total = groups[read.group]
+        partner = total >= 0.5 * smallest and read.weight_bytes >= 0.03 * total
+        alone = members[read.group] == 1 and read.weight_bytes >= 0.01 * smallest
+        return read.weight_bytes >= 0.1 * smallest or partner or alone
+
+    return [i for i, read in enumerate(reads) if large(read)]
 
 
 def group_sizes(reads: Sequence[Read]) -> dict[int, int]:
@@ -197,7 +205,7 @@ class _Coarse:
         solution = self.solve(bandwidth, None)
         habits = learn_habits(self.column, self.runs, solution.matches, solution.bandwidth_gbps)
         solution = self.solve(solution.bandwidth_gbps, habits)
-        if self.left_over(solution) > 0.01:
+        if self.left_over(solution) > 0.01 or self.misfit(solution) > 0.01:
             split = self.solve(solution.bandwidth_gbps, habits, split=True)
             if split.cost < solution.cost - 1:
                 habits = learn_habits(self.column, self.runs, split.matches, split.bandwidth_gbps)
@@ -210,6 +218,16 @@ class _Coarse:
         found = sum(size[m.first : m.end].sum() for m in solution.matches)
         return 1.0 - float(found) / float(size.sum())
 
+    def misfit(self, solution: _Solution) -> float:
+        """Share of the bytes in reads whose kernel takes half the time they need, or less."""
+        size = np.array([r.weight_bytes for r in self.reads], dtype=np.float64)
+        short = 0.0
+        for m in solution.matches:
+            needed = expected_ns(float(size[m.first : m.end].sum()), solution.bandwidth_gbps)
+            if self.column.duration_ns[m.first_kernel : m.end_kernel].sum() < 0.6 * needed:
+                short += float(size[m.first : m.end].sum())
+        return short / float(size.sum())
+
     def refit(self, matches: Sequence[Match], bandwidth: float) -> float:
         """Byte-weighted median of bytes / (duration - launch cost), not above the peak."""
         if not matches:
@@ -217,9 +235,9 @@ class _Coarse:
         size = np.array(
             [sum(r.weight_bytes for r in self.reads[m.first : m.end]) for m in matches], dtype=float
         )
-        taken = np.array(
-            [self.column.duration_ns[m.first_kernel : m.end_kernel].sum() for m in matches]
-        )
+        # A cyclic alignment counts kernels twice over.
+        durations = np.concatenate([self.column.duration_ns, self.column.duration_ns])
+        taken = np.array([durations[m.first_kernel : m.end_kernel].sum() for m in matches])
         rate = size / np.maximum(np.maximum(taken - LAUNCH_NS, 0.3 * taken), 1.0)
         order = np.argsort(rate)
         middle = int(np.searchsorted(np.cumsum(size[order]), size.sum() / 2))
@@ -227,14 +245,24 @@ class _Coarse:
         return fitted if self.peak_gbps is None else min(fitted, 1.1 * self.peak_gbps)
 
 
-def _turning_point(matches: Sequence[Match], kernels: int) -> int:
-    """Where to begin the sequence: just behind the last match of the cycle."""
+def _turning_point(column: Column, matches: Sequence[Match]) -> int:
+    """Where to begin the sequence: just behind the last match of the cycle.
+
+    Kernels like the last one that follow it at once may be further parts of its matrix.
+    """
+    kernels = len(column.duration_ns)
     used = {k % kernels for m in matches for k in range(m.first_kernel, m.end_kernel)}
-    start = matches[0].first_kernel % kernels
-    while (start - 1) % kernels not in used and len(used) < kernels:
+    first = matches[0].first_kernel % kernels
+    start = first
+    while (start - 1) % kernels not in used and (start - 1) % kernels != first:
         start = (start - 1) % kernels
-        if start == matches[0].first_kernel % kernels:
+    last = (start - 1) % kernels
+    for _ in range(MAX_SPLIT - 1):
+        alike = column.symbol[start] == column.symbol[last] and start not in used
+        ratio = column.duration_ns[start] / column.duration_ns[last]
+        if not alike or not 0.8 < ratio < 1.25:
             break
+        start = (start + 1) % kernels
     return start
 
 
@@ -258,7 +286,7 @@ def learn_habits(
         symbol = int(column.symbol[m.first_kernel])
         served[symbol, runs.kind[run]] += 1
         taken = float(column.duration_ns[m.first_kernel : m.end_kernel].sum())
-        expected = float(expected_ns(runs.weight_bytes[run : run + 1], bandwidth_gbps)[0])
+        expected = expected_ns(float(runs.weight_bytes[run]), bandwidth_gbps)
         ratios.setdefault(symbol, []).append(float(np.log(taken / expected)))
     bias = np.zeros(symbols)
     for symbol, values in ratios.items():
@@ -332,12 +360,13 @@ def _solve_gap(
     """Align the missing reads of a gap with the kernels of one of its sides."""
     part = reads[gap.first : gap.end]
     smallest = min(read.weight_bytes for read in part)
+    kernels = column.take(np.arange(*side))
     table = build_table(
-        column.take(np.arange(*side)),
+        replace(kernels, skip_factor=GLUE_SKIP * kernels.skip_factor),
         part,
         _with_kinds(build_runs(part), runs, gap.first),
         bandwidth_gbps=bandwidth_gbps,
-        tau_ns=0.5 * (LAUNCH_NS + smallest / bandwidth_gbps),
+        tau_ns=0.5 * smallest / bandwidth_gbps,
         habits=habits,
     )
     matches, cost = align(table)
@@ -369,22 +398,21 @@ def _open_gaps(reads: tuple[Read, ...], matches: Sequence[Match], kernels: int) 
     Trailing reads of a group that was matched also get the kernels in front of it.
     """
     gaps: list[_Gap] = []
-    kernel, read, before = 0, 0, 0
-    previous: Match | None = None
+    kernel, read = 0, 0
+    group: int | None = None
+    group_range = (0, 0)
     for match in [*matches, Match(kernels, kernels, len(reads), len(reads))]:
         if match.first > read:
-            sides = [(kernel, match.first_kernel)] if match.first_kernel > kernel else []
-            trailing = (
-                previous is not None
-                and reads[previous.end - 1].group == reads[read].group
-                and reads[match.first - 1].group == reads[read].group
-            )
-            if trailing and previous is not None and previous.first_kernel > before:
-                sides.append((before, previous.first_kernel))
+            ranges = [(kernel, match.first_kernel)]
+            if reads[read].group == group == reads[match.first - 1].group:
+                ranges.append(group_range)
+            sides = tuple(side for side in ranges if side[1] > side[0])
             if sides:
-                gaps.append(_Gap(read, match.first, tuple(sides)))
-        before = kernel
-        kernel, read, previous = match.end_kernel, match.end, match
+                gaps.append(_Gap(read, match.first, sides))
+        if match.first < len(reads) and reads[match.first].group != group:
+            group_range = (kernel, match.first_kernel)
+        kernel, read = match.end_kernel, match.end
+        group = reads[read - 1].group
     return gaps
 
 
@@ -408,5 +436,5 @@ def ratio_of(fit: Fit, column: Column, reads: Sequence[Read]) -> Floats:
     for found in fit.found:
         size = float(sum(read.weight_bytes for read in reads[found.first : found.end]))
         taken = float(column.duration_ns[list(found.kernels)].sum())
-        result.append(taken / float(expected_ns(np.array([size]), fit.bandwidth_gbps)[0]))
+        result.append(taken / expected_ns(size, fit.bandwidth_gbps))
     return np.array(result)

@@ -44,6 +44,7 @@ from tracebook.trace import Trace
 NOT_WEIGHTS = 3.0
 #: A kernel that says it is a product hardly reads no weights.
 PRODUCT_SKIP = 2.0
+PRODUCT_SHARE = 0.3
 LEAST_STEPS = 3
 #: Step kinds and periods that are tried before giving up.
 TRIES = 4
@@ -175,7 +176,12 @@ def prepare(
                 "Choose with --device and --pid.",
             )
         )
-    return build_kernels(launch_order(mine), classes), chosen_device, chosen_pid, notices
+    return (
+        build_kernels(launch_order(mine), classes, trace.names),
+        chosen_device,
+        chosen_pid,
+        notices,
+    )
 
 
 @dataclass(frozen=True)
@@ -204,11 +210,16 @@ def _best_attempt(kernels: Kernels, plan: Plan | None, peak_gbps: float | None) 
             f"Only {len(kernels)} kernels: too few for a decode step to repeat.",
             "Record at least a few dozen decode steps.",
         )
-    mean_ns = float(kernels.duration_ns.mean())
     least_ns, most_ns = _step_bounds(plan, peak_gbps)
-    periods = find_periods(
-        kernels.symbol, lambda lag: least_ns <= lag * mean_ns * 1.5 and lag * mean_ns <= most_ns
-    )
+    total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
+
+    def can_be_a_step(lag: int) -> bool:
+        """Whether so many kernels usually last as long as a step of the plan can."""
+        stride = max(1, (len(total) - lag) // 2000)
+        busy = float(np.median((total[lag:] - total[:-lag])[::stride]))
+        return least_ns <= busy <= most_ns
+
+    periods = find_periods(kernels.symbol, can_be_a_step)
     best: Attempt | None = None
     for period in periods[:TRIES]:
         anchors = find_anchors(kernels.symbol, kernels.duration_ns, period.kernels)
@@ -287,14 +298,25 @@ def template_column(kernels: Kernels, template: Template) -> Column:
     source = template.source
     names = np.array(CLASSES)[kernels.kernel_class[source]]
     reads_weights = np.isin(names, ["gemm", "unknown"])
+    product = (names == "gemm") | _product_names(kernels, template, names)
     return Column(
         duration_ns=template.duration_ns,
         symbol=kernels.shape_symbol[source],
         match_penalty=np.where(reads_weights, 0.0, NOT_WEIGHTS),
-        skip_factor=np.where(names == "gemm", PRODUCT_SKIP, np.where(reads_weights, 1.0, 0.1)),
+        skip_factor=np.where(product, PRODUCT_SKIP, np.where(reads_weights, 1.0, 0.1)),
         grid=kernels.grid[source],
         named=names == "gemm",
     )
+
+
+def _product_names(kernels: Kernels, template: Template, names: np.ndarray) -> np.ndarray:
+    """True where an unknown base name takes so much of the step that it must read weights."""
+    base = kernels.base_name[template.source]
+    unknown = names == "unknown"
+    spent = np.bincount(
+        base[unknown], weights=template.duration_ns[unknown], minlength=base.max() + 1
+    )
+    return np.asarray(unknown & (spent[base] > PRODUCT_SHARE * template.duration_ns.sum()))
 
 
 def _facts(kernels: Kernels, template: Template, marks: Marks, plan: Plan | None) -> Facts:

@@ -49,18 +49,20 @@ class Kernels:
     autotune: Bools
     step_marker: Bools
     train: Bools
+    base_name: Ints
 
     def __len__(self) -> int:
         """Number of kernels."""
         return len(self.symbol)
 
 
-def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame) -> Kernels:
+def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFrame) -> Kernels:
     """Turn launch-ordered rows into arrays.
 
     Args:
         ordered: KERNEL_SCHEMA with `launch` and `in_graph`, in launch order.
         classes: CLASS_SCHEMA.
+        names: NAME_SCHEMA.
     """
     frame = ordered.join(
         classes.select("name_id", "kernel_class", "marker"),
@@ -102,7 +104,15 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame) -> Kernels:
         autotune=marked("autotune"),
         step_marker=marked("step"),
         train=marked("train"),
+        base_name=_base_names(frame, names),
     )
+
+
+def _base_names(frame: pl.DataFrame, names: pl.DataFrame) -> Ints:
+    """A number per kernel, equal where the short names (without template arguments) are."""
+    numbered = names.select("name_id", base=pl.col("short_name").rank("dense"))
+    joined = frame.select("name_id").join(numbered, on="name_id", how="left", maintain_order="left")
+    return joined["base"].fill_null(0).to_numpy().astype(np.int64)
 
 
 def _dense(expression: pl.Expr) -> pl.Expr:
