@@ -59,7 +59,7 @@ def test_every_option_but_the_selection_reaches_the_description(tmp_path):
 
 
 def test_the_drafters_config_tells_its_method():
-    run, plan, _ = plan_of_step(RunDescription(target=TARGET, drafter=DRAFTER), None)
+    run, plan, *_ = plan_of_step(RunDescription(target=TARGET, drafter=DRAFTER), None)
     assert run.draft_method == "dflash2"
     assert {"draft", "draft_head"} <= {block.name for block in plan.blocks}
 
@@ -79,7 +79,7 @@ def test_drafting_without_a_method_is_refused(field):
 
 def test_the_model_of_the_command_line_is_looked_up(monkeypatch):
     monkeypatch.setattr("tracebook.analysis.find_in_hf_cache", lambda _name: Path(TARGET))
-    run, plan, notices = plan_of_step(RunDescription(), "org/model")
+    run, plan, notices, _ = plan_of_step(RunDescription(), "org/model")
     assert run.target == "org/model"
     assert sum(r.weight_bytes for r in plan.reads if r.phase == "output_layer") == 1_271_895_040
     assert [notice.code for notice in notices] == ["model_from_command_line"]
@@ -87,14 +87,14 @@ def test_the_model_of_the_command_line_is_looked_up(monkeypatch):
 
 def test_a_named_checkpoint_comes_before_the_command_line(monkeypatch):
     monkeypatch.setattr("tracebook.analysis.find_in_hf_cache", pytest.fail)
-    run, _, notices = plan_of_step(RunDescription(target=TARGET), "org/model")
+    run, _, notices, _ = plan_of_step(RunDescription(target=TARGET), "org/model")
     assert run.target == TARGET
     assert notices == ()
 
 
 def test_a_model_that_is_not_cached_is_told(monkeypatch):
     monkeypatch.setattr("tracebook.analysis.find_in_hf_cache", lambda _name: None)
-    run, plan, notices = plan_of_step(RunDescription(), "org/model")
+    run, plan, notices, _ = plan_of_step(RunDescription(), "org/model")
     assert (run.target, plan) == (None, None)
     assert "org/model" in notices[0].message
     with pytest.raises(CheckpointError, match="neither a path nor in the local"):

@@ -21,10 +21,12 @@ from tracebook.checkpoint import (
     build_plan,
     read_checkpoint,
 )
+from tracebook.checkpoint.alternatives import plan_alternatives
 from tracebook.checkpoint.hf_cache import find_in_hf_cache
 from tracebook.config import FLAGS, DraftMethod, RunDescription, describe_run, is_hub_id
 from tracebook.errors import CheckpointError, RunDescriptionError
 from tracebook.importers import open_trace
+from tracebook.kernels.attempts import Alternatives
 from tracebook.kernels.label import label_kernels
 from tracebook.kernels.labels import Labelled
 from tracebook.machine import Machine, resolve_machine
@@ -131,7 +133,7 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
     """
     run = describe(path, options)
     trace = open_for(path, options)
-    run, plan, notices = plan_of_step(run, trace.info.model_hint)
+    run, plan, notices, alternatives = plan_of_step(run, trace.info.model_hint)
     device = options.get("device")
     machine = _machine(trace, device, run)
     rules = options.get("rules")
@@ -142,6 +144,7 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
         device=device,
         pid=options.get("pid"),
         rules=Path(rules) if rules is not None else None,
+        alternatives=alternatives,
     )
     if labelled.device != device:
         machine = _machine(trace, labelled.device, run)
@@ -178,7 +181,7 @@ def open_for(path: str | Path, options: Options) -> Trace:
 
 def plan_of_step(
     run: RunDescription, model_hint: str | None
-) -> tuple[RunDescription, Plan | None, tuple[Notice, ...]]:
+) -> tuple[RunDescription, Plan | None, tuple[Notice, ...], Alternatives]:
     """Read the checkpoints and lay out what one step must read.
 
     Args:
@@ -188,7 +191,7 @@ def plan_of_step(
 
     Returns:
         The description with what the checkpoints told, the plan (None without a
-        target), and notices.
+        target), notices, and what lays out other plans in case this one fits badly.
 
     Raises:
         CheckpointError: A checkpoint cannot be read.
@@ -196,7 +199,7 @@ def plan_of_step(
     """
     run, notices = _with_hinted_target(run, model_hint)
     if run.target is None:
-        return run, None, notices
+        return run, None, notices, tuple
     ledgers = {
         name: build_ledger(read_checkpoint(_located(source)))
         for name in ("target", "drafter", "draft_head")
@@ -205,16 +208,20 @@ def plan_of_step(
     if run.draft_method is None and "drafter" in ledgers:
         run = replace(run, draft_method=_method_of(ledgers["drafter"]))
     _refuse_half_a_drafter(run)
-    plan = build_plan(
-        ledgers["target"],
-        drafter=ledgers.get("drafter"),
-        draft_head=ledgers.get("draft_head"),
-        method=run.draft_method or "none",
-        draft_tokens=run.draft_tokens,
-        ranks=run.tensor_parallel or 1,
-    )
+    said = {
+        "drafter": ledgers.get("drafter"),
+        "draft_head": ledgers.get("draft_head"),
+        "method": run.draft_method or "none",
+        "draft_tokens": run.draft_tokens,
+        "ranks": run.tensor_parallel or 1,
+    }
+    plan = build_plan(ledgers["target"], **said)  # type: ignore[arg-type]
     told = [notice for ledger in ledgers.values() for notice in ledger.notices]
-    return run, plan, (*notices, *told)
+
+    def alternatives() -> list[Plan]:
+        return plan_alternatives(ledgers["target"], **said)  # type: ignore[arg-type]
+
+    return run, plan, (*notices, *told), alternatives
 
 
 def _with_hinted_target(

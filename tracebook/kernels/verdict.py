@@ -7,13 +7,10 @@ docs/method.md ("Knowing when it is wrong").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan
 from tracebook.kernels.align import Column
-from tracebook.kernels.assign import Label
 from tracebook.kernels.fit import Fit, ratio_of
 from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import PHASE_OF_BLOCK
@@ -28,7 +25,7 @@ ABOVE_PEAK = 1.05
 
 
 def judge(
-    fit: Fit, column: Column, plan: Plan, labels: Sequence[Label], peak_gbps: float | None
+    fit: Fit, column: Column, plan: Plan, peak_gbps: float | None
 ) -> tuple[Verdict, list[Notice]]:
     """Judge how well a plan fits the kernels of the steady step.
 
@@ -36,7 +33,6 @@ def judge(
         fit: The alignment.
         column: The kernels of the template.
         plan: What the step must read.
-        labels: Label per template position.
         peak_gbps: Peak bandwidth, None where unknown.
 
     Returns:

@@ -1,0 +1,325 @@
+"""Ways to see steps in a trace, and which of them explains the plan best.
+
+A period, a kind of step and a plan make an attempt: a template with marks and a
+goodness. Where the plan that was said fits badly, other plans and the structure of
+the step itself are tried, and the caller is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracebook.checkpoint.plan import Plan
+from tracebook.errors import NoDecodeSteps
+from tracebook.kernels.align import Column
+from tracebook.kernels.classes import CLASSES
+from tracebook.kernels.fit import Fit, fit_plan
+from tracebook.kernels.labels import Verdict
+from tracebook.kernels.marks import Marks, marks_of_fit
+from tracebook.kernels.period import find_anchors, find_periods
+from tracebook.kernels.sequence import Bools, Kernels
+from tracebook.kernels.steps import (
+    Kind,
+    Template,
+    build_template,
+    cut_slices,
+    sort_kinds,
+    unify_tactics,
+)
+from tracebook.kernels.structure import marks_of_structure
+from tracebook.kernels.variants import read_orders
+from tracebook.kernels.verdict import judge, unmatched_share
+from tracebook.notices import Notice
+
+Alternatives = Callable[[], Sequence[Plan]]
+
+#: Classes that certainly read no weights; matching one costs extra.
+NOT_WEIGHTS = 3.0
+#: A kernel that says it is a product hardly reads no weights.
+PRODUCT_SKIP = 2.0
+#: An unknown name that takes this share of a step can only be a product.
+PRODUCT_SHARE = 0.3
+LEAST_STEPS = 3
+#: Periods and kinds of step that are tried before giving up.
+PERIODS_TRIED = 4
+KINDS_TRIED = 2
+#: An attempt this good ends the search for a better period.
+GOOD = 0.93
+#: Another plan must fit better by this much before it is believed.
+BETTER = 0.03
+#: Below this goodness the kernels are not those of the plan's model.
+FOREIGN = 0.5
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to see steps in the trace, and how well the plan fits it."""
+
+    kernels: Kernels
+    template: Template
+    marks: Marks
+    fit: Fit | None
+    column: Column
+    source: str
+    other_kinds: tuple[Kind, ...]
+    goodness: float
+    plan: Plan | None
+
+    @property
+    def other_slices(self) -> int:
+        """Slices that are of another kind or did not fit the template."""
+        return sum(len(kind.slices) for kind in self.other_kinds)
+
+
+def best_attempt(kernels: Kernels, plan: Plan | None, peak_gbps: float | None) -> Attempt:
+    """Try periods and step kinds in order of likelihood until one explains the plan.
+
+    Args:
+        kernels: One device and process in launch order.
+        plan: What one step must read, None without a checkpoint.
+        peak_gbps: Peak bandwidth, None where unknown.
+
+    Raises:
+        NoDecodeSteps: Nothing that repeats can be decode; the message says why.
+    """
+    if len(kernels) < 2 * 8:
+        raise NoDecodeSteps(
+            f"Only {len(kernels)} kernels: too few for a decode step to repeat.",
+            "Record at least a few dozen decode steps.",
+        )
+    least_ns, most_ns = _step_bounds(plan, peak_gbps)
+    total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
+
+    def can_be_a_step(lag: int) -> bool:
+        """Whether so many kernels usually last as long as a step of the plan can."""
+        stride = max(1, (len(total) - lag) // 2000)
+        busy = float(np.median((total[lag:] - total[:-lag])[::stride]))
+        return least_ns <= busy <= most_ns
+
+    periods = find_periods(kernels.symbol, can_be_a_step)
+    best: Attempt | None = None
+    for period in periods[:PERIODS_TRIED]:
+        anchors = find_anchors(kernels.symbol, kernels.duration_ns, period.kernels)
+        if not anchors:
+            continue
+        slices = cut_slices(kernels, anchors, period.kernels)
+        kinds = sort_kinds(kernels, slices)
+        unified = unify_tactics(kernels, kinds)
+        if unified is not None:
+            kernels = replace(kernels, symbol=unified)
+            kinds = sort_kinds(kernels, slices)
+        for kind in kinds[:KINDS_TRIED]:
+            if len(kind.slices) < min(LEAST_STEPS, len(kinds[0].slices)) or len(kind.slices) < 2:
+                continue
+            attempt = _attempt(kernels, plan, peak_gbps, kind, kinds)
+            if attempt is not None and (best is None or attempt.goodness > best.goodness + 0.02):
+                best = attempt
+        if best is not None and best.goodness > GOOD:
+            break
+    if best is None:
+        raise NoDecodeSteps(*_why_not(kernels, plan, bool(periods)))
+    return best
+
+
+def _step_bounds(plan: Plan | None, peak_gbps: float | None) -> tuple[float, float]:
+    """Shortest and longest busy time that one step of the plan can take, ns."""
+    if plan is None or peak_gbps is None:
+        return 0.0, float("inf")
+    least = sum(read.weight_bytes for read in plan.reads if not read.optional)
+    return 0.85 * least / peak_gbps, 8.0 * least / peak_gbps
+
+
+def _attempt(
+    kernels: Kernels, plan: Plan | None, peak_gbps: float | None, kind: Kind, kinds: list[Kind]
+) -> Attempt | None:
+    """Template and marks of one kind of step; None where it cannot be decode."""
+    template = build_template(kernels, kind)
+    if len(template.slices) < 2:
+        return None
+    if plan is None:
+        others = tuple(k for k in kinds if k is not kind)
+        return attempt_by_structure(kernels, template, others)
+    if _not_decode(kernels, template).any():
+        return None
+    others = tuple(k for k in kinds if k is not kind)
+    fitted = _fit_orders(kernels, template, plan, peak_gbps)
+    return None if fitted is None else replace(fitted, other_kinds=others)
+
+
+def _not_decode(kernels: Kernels, template: Template) -> Bools:
+    """Template positions whose names belong to training, prefill or autotuning."""
+    marked = kernels.train | kernels.prefill | kernels.autotune
+    return np.asarray(marked[template.source])
+
+
+def _fit_orders(
+    kernels: Kernels, template: Template, plan: Plan, peak_gbps: float | None
+) -> Attempt | None:
+    """Fit the plan to a template, in whichever order of its reads fits best."""
+    column = template_column(kernels, template)
+    best: tuple[float, Plan, Fit] | None = None
+    for ordered in read_orders(plan):
+        fit = fit_plan(column, ordered, peak_gbps=peak_gbps)
+        if fit is not None and (best is None or fit.cost < best[0]):
+            best = (fit.cost, ordered, fit)
+    if best is None:
+        return None
+    _, ordered, fit = best
+    found = sum(r.weight_bytes for f in fit.found for r in ordered.reads[f.first : f.end])
+    wanted = sum(r.weight_bytes for r in ordered.reads if not r.optional)
+    goodness = min(1.0, found / max(wanted, 1)) * (1 - unmatched_share(fit, column))
+    marks = marks_of_fit(fit, ordered)
+    source = "repetition of the launch sequence"
+    return Attempt(kernels, template, marks, fit, column, source, (), goodness, ordered)
+
+
+def judge_attempt(
+    attempt: Attempt, alternatives: Alternatives, peak_gbps: float | None
+) -> tuple[Attempt, Verdict | None, list[Notice]]:
+    """Judge the plan; where it is in doubt see whether another plan fits better.
+
+    Args:
+        attempt: The best attempt with the plan that was said.
+        alternatives: Lays out other plans; called only where there is doubt.
+        peak_gbps: Peak bandwidth, None where unknown.
+
+    Returns:
+        The attempt to label by, the verdict (None without a plan), and notices.
+
+    Raises:
+        NoDecodeSteps: The kernels are not those of the plan, and say nothing themselves.
+    """
+    if attempt.plan is None or attempt.fit is None:
+        return attempt, None, []
+    verdict, notices = judge(attempt.fit, attempt.column, attempt.plan, peak_gbps)
+    if not notices:
+        return attempt, verdict, []
+    score = _score(attempt, verdict, notices)
+    best = (score, attempt, verdict, notices)
+    for plan in alternatives():
+        other = _fit_orders(attempt.kernels, attempt.template, plan, peak_gbps)
+        if other is None or other.fit is None or other.plan is None:
+            continue
+        judged, said = judge(other.fit, other.column, other.plan, peak_gbps)
+        value = _score(other, judged, said)
+        if value > best[0] + 1e-6:
+            best = (value, other, judged, said)
+    if best[0] > score + BETTER:
+        _, other, judged, said = best
+        other = replace(other, other_kinds=attempt.other_kinds)
+        return other, judged, [_contradiction(attempt.plan, other.plan), *said]
+    if verdict.phases_trusted:
+        return attempt, verdict, notices
+    return _without_trust(attempt, verdict, notices)
+
+
+def _score(attempt: Attempt, verdict: Verdict, notices: Sequence[Notice]) -> float:
+    """How well a plan explains a step, to compare plans on one template."""
+    unlike = sum(notice.code == "phase_unlike_rest" for notice in notices)
+    above = sum(notice.code == "above_peak" for notice in notices)
+    return attempt.goodness - 0.5 * verdict.off_share - 0.05 * unlike - 0.3 * above
+
+
+def _contradiction(said: Plan, found: Plan | None) -> Notice:
+    """The kernels fit another plan better than the one that was said."""
+    other = found.description if found is not None else "another plan"
+    return Notice(
+        "plan_contradicted",
+        f"The kernels do not fit {said.description}, they fit {other}; the report goes by that.",
+        "Correct the run description (drafter, draft tokens, draft head, ranks) if it agrees.",
+    )
+
+
+def _without_trust(
+    attempt: Attempt, verdict: Verdict, notices: list[Notice]
+) -> tuple[Attempt, Verdict, list[Notice]]:
+    """Label by structure where the plan explains too little, without bytes."""
+    other = attempt_by_structure(attempt.kernels, attempt.template, attempt.other_kinds)
+    if other is None:
+        if attempt.goodness < FOREIGN:
+            raise NoDecodeSteps(*_why_not(attempt.kernels, attempt.plan, periodic=True))
+        return attempt, verdict, notices
+    told = Notice(
+        "phases_from_structure",
+        "The checkpoint explains too little of the step, so phases come from its structure "
+        "alone and bytes are withheld.",
+        "Name the checkpoint, drafter and draft tokens that ran.",
+    )
+    withheld = replace(verdict, phases_trusted=True, bytes_trusted=False)
+    return other, withheld, [*notices, told]
+
+
+def attempt_by_structure(
+    kernels: Kernels, template: Template, others: tuple[Kind, ...]
+) -> Attempt | None:
+    """Phases from structure; None where what repeats is training, prefill or no model."""
+    if _not_decode(kernels, template).any():
+        return None
+    column = template_column(kernels, template)
+    classes = kernels.kernel_class[template.source]
+    symbols = kernels.shape_symbol[template.source]
+    marks = marks_of_structure(classes, symbols, template.duration_ns)
+    if marks is None:
+        return None
+    used = np.zeros(len(classes), dtype=bool)
+    used[[mark.position for mark in marks.marks]] = True
+    products = column.duration_ns[column.named]
+    share = float(column.duration_ns[used].sum() / max(float(products.sum()), 1.0))
+    source = "repetition of the launch sequence and of layers"
+    return Attempt(kernels, template, marks, None, column, source, others, share, None)
+
+
+def template_column(kernels: Kernels, template: Template) -> Column:
+    """The template as the alignment sees it."""
+    source = template.source
+    names = np.array(CLASSES)[kernels.kernel_class[source]]
+    reads_weights = np.isin(names, ["gemm", "unknown"])
+    product = (names == "gemm") | _product_names(kernels, template, names == "unknown")
+    return Column(
+        duration_ns=template.duration_ns,
+        symbol=kernels.shape_symbol[source],
+        match_penalty=np.where(reads_weights, 0.0, NOT_WEIGHTS),
+        skip_factor=np.where(product, PRODUCT_SKIP, np.where(reads_weights, 1.0, 0.1)),
+        grid=kernels.grid[source],
+        named=names == "gemm",
+    )
+
+
+def _product_names(kernels: Kernels, template: Template, unknown: Bools) -> Bools:
+    """True where an unknown base name takes so much of the step that it must read weights."""
+    base = kernels.base_name[template.source]
+    spent = np.bincount(
+        base[unknown], weights=template.duration_ns[unknown], minlength=base.max() + 1
+    )
+    return np.asarray(unknown & (spent[base] > PRODUCT_SHARE * template.duration_ns.sum()))
+
+
+def _why_not(kernels: Kernels, plan: Plan | None, periodic: bool) -> tuple[str, str]:
+    """Reason and hint where no steady decode was found."""
+    if kernels.train.any():
+        return (
+            "No decode found: the trace holds optimizer or backward kernels, so it is training.",
+            "Record an inference server while it decodes.",
+        )
+    if kernels.prefill.any() and not periodic:
+        return (
+            "No steady decode found: prefill kernels, but nothing that repeats like decode steps.",
+            "Let the capture run on while tokens are generated.",
+        )
+    if not periodic:
+        return (
+            "No steady decode found: no sequence of kernels repeats.",
+            "Record at least a few dozen decode steps of one batch size.",
+        )
+    if plan is None:
+        return (
+            "No steady decode found: what repeats does not look like the layers of a model.",
+            "Name the checkpoint with --checkpoint, so that bytes can be used as evidence.",
+        )
+    return (
+        "No steady decode found: what repeats does not read the matrices of the checkpoint.",
+        "Check --checkpoint, --drafter and --draft-tokens against the run.",
+    )
