@@ -72,14 +72,17 @@ unpack() {
   mv "$PLACE/root.part" "$PLACE/root"
 }
 
-# nsys looks for its importer beside the place where the binary really is, and the package
-# points at the system's libssh from where it would have been installed.
+# nsys looks for its importer and reports beside the place where the binary really is, and the
+# package points at the system's libssh and Python modules from where it would be installed.
 link() {
-  local target host
+  local target host module
   target=$(dirname "$(find "$PLACE/root" -path '*/target-linux-*/nsys' -type f | head -n 1)")
   host=$(dirname "$(importer)")
   [ -e "$(dirname "$target")/$(basename "$host")" ] ||
     ln -s "$host" "$(dirname "$target")/$(basename "$host")"
+  for module in "$target"/python/lib/*.py; do
+    ln -sf "$module" "$host/python/lib/"
+  done
   ln -sf "$target/nsys" "$PLACE/nsys"
 }
 

@@ -222,3 +222,62 @@ def test_a_cache_that_cannot_be_written(tmp_path, report, install, monkeypatch):
     with pytest.raises(TracebookError) as caught:
         nsys.export(report)
     assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+#: As nsys 2023.4.4 said it when it was made to fail.
+REAL_WORDS = {
+    "newer": (
+        "Exportation error: Report was created in Nsight Systems version "
+        "(2027.1.1.10-237432681190v0), newer than your current version (2024.5.1.113).",
+        1,
+        ["2027.1.1.10", "2024.5.1.113"],
+    ),
+    "truncated": (
+        "Exportation error: Section Table Reference magic number mismatch.",
+        1,
+        ["truncated or damaged"],
+    ),
+    "not a report": (
+        "Exportation error: Version tag is not found in the stream.",
+        1,
+        ["truncated or damaged"],
+    ),
+    "disk full": (
+        "Failed to close database connection: ...\n[tag_message*] = database or disk is full",
+        0,
+        ["disk is full"],
+    ),
+    "no host part": (
+        "Importer error status: The importer binary and its dependencies were not found.",
+        1,
+        ["lacks its importer"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REAL_WORDS)
+def test_failures_in_the_words_of_nsys(report, install, case):
+    words, status, told = REAL_WORDS[case]
+    install(f'echo "{words}" >&2; printf "SQLite format 3\\0" > "$OUT"; exit {status}')
+    message = failure(report)
+    assert all(word in message for word in told)
+
+
+@pytest.mark.parametrize(
+    ("head", "version"),
+    [
+        (b"NVIDIA Tegra Profiler Report 2023@4@4@54-234433681190v0.\n", "2023.4.4.54"),
+        (b"NVIDIA Tegra Profiler Report of another kind", None),
+        (b"\x00\x01report", None),
+        (b"", None),
+    ],
+)
+def test_the_version_in_the_first_bytes_of_a_report(report, head, version):
+    report.write_bytes(head)
+    assert nsys.report_version(report) == version
+
+
+def test_a_report_is_told_by_its_content(tmp_path, report, install):
+    install(copying(tmp_path))
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 2023@4@4@54-234433681190v0.\n")
+    assert open_trace(report.rename(report.with_name("run.bin"))).kernels.height == 1

@@ -32,19 +32,26 @@ _INSTALL_HINT = (
     "machine that recorded it: nsys export --type sqlite REPORT.nsys-rep"
 )
 
-#: What nsys and its importer write when they fail, in small letters, and what it means.
+#: How a report begins; the version follows as 2023@4@4@54-...
+_REPORT_MAGIC = b"NVIDIA Tegra Profiler Report "
+
+#: What nsys and its importer write when they fail, in small letters, and what it means. The
+#: first pattern of each line is what nsys 2023.4.4 wrote when it was made to fail so.
 _CAUSES = (
-    ("space", r"no space left|disk (is )?full|database or disk is full"),
+    ("space", r"database or disk is full|no space left|disk (is )?full"),
     (
         "newer",
-        r"newer version|version[^\n]{0,80}(not supported|unsupported|too new)"
+        r"newer than your current version|newer version"
+        r"|version[^\n]{0,80}(not supported|unsupported|too new)"
         r"|(unsupported|unknown|incompatible)[^\n]{0,80}version",
     ),
     (
         "truncated",
-        r"truncat|unexpected end|end of file|\beof\b|corrupt|premature|cannot parse|failed to parse"
-        r"|invalid (report|file)|not a valid",
+        r"section table reference magic|version tag is not found in the stream"
+        r"|truncat|unexpected end|end of file|\beof\b|corrupt|premature|cannot parse"
+        r"|failed to parse|invalid (report|file)|not a valid",
     ),
+    ("importer", r"importer binary and its dependencies were not found|error while loading shared"),
 )
 
 
@@ -102,6 +109,20 @@ def nsys_version(nsys: Path) -> str | None:
     """
     result = run_nsys(nsys, ["--version"], timeout_s=_VERSION_TIMEOUT_S)
     found = _VERSION.search(result.stdout + result.stderr)
+    return found[1] if found else None
+
+
+def report_version(report: Path) -> str | None:
+    """The version of nsys that wrote a report, as its first bytes tell; None where they do not."""
+    try:
+        with report.open("rb") as file:
+            head = file.read(200)
+    except OSError:
+        return None
+    if not head.startswith(_REPORT_MAGIC):
+        return None
+    told = head[len(_REPORT_MAGIC) :].decode("ascii", "replace").replace("@", ".")
+    found = _VERSION.match(told)
     return found[1] if found else None
 
 
@@ -166,7 +187,8 @@ def export(report: Path, *, nsys: str | Path | None = None) -> Path:
         arguments = ["export", "--type", "sqlite", "--force-overwrite", "true"]
         arguments += ["--output", str(output), str(report.resolve())]
         result = run_nsys(binary, arguments, timeout_s=_EXPORT_TIMEOUT_S)
-        if result.status != 0 or not _is_sqlite(output):
+        # With the disk full nsys 2023.4.4 leaves with status 0 and an empty file.
+        if result.status != 0 or _cause(result) == "space" or not _is_sqlite(output):
             raise _failure(report, binary, result, output)
 
     return cached("exports", report, ".sqlite", make)
@@ -174,7 +196,7 @@ def export(report: Path, *, nsys: str | Path | None = None) -> Path:
 
 def _failure(report: Path, nsys: Path, result: NsysResult, output: Path) -> NsysError:
     text = f"{result.stdout}\n{result.stderr}"
-    cause = next((name for name, p in _CAUSES if re.search(p, text.lower())), None)
+    cause = _cause(result)
     signal_number = -result.status if result.status < 0 else result.status - 128
     if cause == "space":
         return NsysError(
@@ -183,7 +205,8 @@ def _failure(report: Path, nsys: Path, result: NsysResult, output: Path) -> Nsys
         )
     if cause == "newer":
         ours = nsys_version(nsys) or "of unknown version"
-        theirs = next((v for v in _VERSION.findall(text) if v != ours), None)
+        theirs = report_version(report)
+        theirs = theirs or next((v for v in _VERSION.findall(text) if v != ours), None)
         made_by = f"nsys {theirs}" if theirs else "a newer nsys"
         return NsysError(
             f"{report} was made by {made_by}, and {nsys} is {ours}.",
@@ -193,6 +216,12 @@ def _failure(report: Path, nsys: Path, result: NsysResult, output: Path) -> Nsys
         return NsysError(
             f"nsys cannot read {report}: the report is truncated or damaged ({result.last_words}).",
             "Copy it again; a run that was killed may have to be recorded again.",
+        )
+    if cause == "importer":
+        return NsysError(
+            f"{nsys} lacks its importer, or libraries that the importer needs "
+            f"({result.last_words}).",
+            "Install the whole of Nsight Systems, its host part included, or set TRACEBOOK_NSYS.",
         )
     if signal_number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT):
         name = signal.Signals(signal_number).name
@@ -211,6 +240,11 @@ def _failure(report: Path, nsys: Path, result: NsysResult, output: Path) -> Nsys
         f"nsys could not export {report} (exit code {result.status}): {result.last_words}",
         f"Try it by hand: nsys export --type sqlite {report.name}",
     )
+
+
+def _cause(result: NsysResult) -> str | None:
+    text = f"{result.stdout}\n{result.stderr}".lower()
+    return next((name for name, pattern in _CAUSES if re.search(pattern, text)), None)
 
 
 def _is_sqlite(path: Path) -> bool:

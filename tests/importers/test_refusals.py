@@ -256,3 +256,9 @@ def test_a_locked_file_is_refused(tmp_path):
     with closing(sqlite3.connect(path)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         assert "locked" in refusal(path, TraceError).message
+
+
+def test_a_raw_stream(tmp_path):
+    path = tmp_path / "run.qdstrm"
+    path.write_bytes(b"U3w[END]NVIDIA Nsight Systems Stream 2023.4.4.54-234433681190v0!\x00\x01")
+    assert "raw stream" in refusal(path, NotATrace).message

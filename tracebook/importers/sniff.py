@@ -8,6 +8,8 @@ from pathlib import Path
 from tracebook.errors import NotATrace, TraceError
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
+_REPORT_MAGIC = b"NVIDIA Tegra Profiler Report "  # every .nsys-rep and .qdrep to nsys 2023.4
+_STREAM_MAGIC = b"NVIDIA Nsight Systems Stream "
 _LFS_MAGIC = b"version https://git-lfs.github.com/spec/"
 _REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 _PACKED = {
@@ -53,6 +55,8 @@ def sniff(path: Path) -> Kind:
         raise TraceError(f"{path} cannot be read: {reason}.", "Check the path.") from None
     if head.startswith(SQLITE_MAGIC):
         return Kind.SQLITE
+    if head.startswith(_REPORT_MAGIC):
+        return Kind.REPORT
     _refuse_known(path, head)
     if path.suffix.lower() in _REPORT_SUFFIXES:
         return Kind.REPORT
@@ -68,6 +72,11 @@ def _refuse_known(path: Path, head: bytes) -> None:
     if head.startswith(_LFS_MAGIC):
         raise NotATrace(
             f"{path} is a git-LFS pointer, not the file itself.", "Fetch the file: git lfs pull"
+        )
+    if _STREAM_MAGIC in head[:64]:
+        raise NotATrace(
+            f"{path} is a raw stream (.qdstrm): nsys recorded the run and could not make a report.",
+            "Import it with the QdstrmImporter of the same nsys, or record again.",
         )
     for magic, packer in _PACKED.items():
         if head.startswith(magic):
