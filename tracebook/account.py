@@ -37,6 +37,7 @@ from tracebook.report import (
     UnknownName,
 )
 from tracebook.stats import summarise_ns
+from tracebook.step_detail import median_step, step_samples
 from tracebook.step_time import (
     Groups,
     Ints,
@@ -88,6 +89,8 @@ def account(labelled: Labelled, *, trace: Trace, machine: Machine, run: RunDescr
         warnings=(),
         layer_rows=_part_rows(labelled, time, machine, ("phase", "layer")),
         matrix_rows=_part_rows(labelled, time, machine, ("phase", "op", "matrix")),
+        step_samples=step_samples(time, labelled.steps),
+        median_step=median_step(time, labelled.steps, trace.names),
     )
     return cautions(report, labelled, machine)
 

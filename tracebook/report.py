@@ -8,8 +8,9 @@ or the basis beside them says why.
 
 from __future__ import annotations
 
+import importlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -19,10 +20,13 @@ import polars as pl
 from tracebook.errors import ReportVersionError
 from tracebook.notices import Notice
 from tracebook.stats import Summary
+from tracebook.step_detail import MedianStep, StepSamples
 
 _FAMILY = "tracebook.report/"
 _VERSION = 1
 SCHEMA = f"{_FAMILY}{_VERSION}"
+#: Parts of a report that are saved on demand.
+_DETAIL = ("step_samples", "median_step")
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,11 @@ class Unclassified:
 
 @dataclass(frozen=True)
 class Report:
-    """One analysed run. See `docs/method.md` for how each figure is defined."""
+    """One analysed run. See `docs/method.md` for how each figure is defined.
+
+    `step_samples` and `median_step` are what steps and timelines are drawn from. They are
+    saved on demand only, and two reports of the same figures are equal without them.
+    """
 
     trace: TraceFacts
     machine: MachineFacts
@@ -200,6 +208,8 @@ class Report:
     warnings: tuple[Notice, ...]
     layer_rows: tuple[PartRow, ...] = ()
     matrix_rows: tuple[PartRow, ...] = ()
+    step_samples: StepSamples | None = field(default=None, compare=False, repr=False)
+    median_step: MedianStep | None = field(default=None, compare=False, repr=False)
 
     @property
     def phases(self) -> pl.DataFrame:
@@ -216,9 +226,25 @@ class Report:
         """One row per phase and kind of matrix, over all layers."""
         return _frame(PartRow, self.matrix_rows).drop("layer")
 
-    def to_json(self) -> str:
-        """The report as JSON text: same report, same bytes."""
-        content = asdict(self)
+    @property
+    def plot(self) -> Any:
+        """Pictures: `report.plot.breakdown()` and so on give matplotlib figures."""
+        # By name: what draws a report stands right of it.
+        return importlib.import_module("tracebook.plots").Plots(self)
+
+    def _repr_html_(self) -> str:
+        """What Jupyter shows: the verdict, the phase table and the warnings."""
+        page = importlib.import_module("tracebook.render.html")
+        return str(page.fragment(self))
+
+    def to_json(self, *, steps: bool = False) -> str:
+        """The report as JSON text: same report, same bytes.
+
+        Args:
+            steps: With the single steps and the kernels of the median step, each on a
+                line of its own, so that all pictures can be drawn again.
+        """
+        content = asdict(replace(self, step_samples=None, median_step=None))
         rows = {name: content.pop(f"{name}_rows") for name in ("phase", "layer", "matrix")}
         document = {
             "schema": SCHEMA,
@@ -233,7 +259,12 @@ class Report:
             "layers": rows["layer"],
             "matrices": rows["matrix"],
         }
-        return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+        for key in _DETAIL if steps else ():
+            if (detail := getattr(self, key)) is not None:
+                line = json.dumps(asdict(detail), separators=(",", ":"), ensure_ascii=False)
+                text = f'{text[:-2]},\n "{key}": {line}\n}}'
+        return text + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -262,9 +293,9 @@ class Report:
                 "Make it again with `tracebook report RUN --format json -o FILE`.",
             ) from error
 
-    def save(self, path: str | Path) -> None:
-        """Write the JSON to a file."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+    def save(self, path: str | Path, *, steps: bool = False) -> None:
+        """Write the JSON to a file; `steps` as in `to_json`."""
+        Path(path).write_text(self.to_json(steps=steps), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

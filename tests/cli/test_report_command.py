@@ -124,7 +124,6 @@ def test_a_saved_report_takes_no_options(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--format", "html"], "not there yet"),
         (["--from", "3"], "unit"),
         (["--draft-method", "magic"], "magic"),
         (["--detail", "atoms"], "atoms"),

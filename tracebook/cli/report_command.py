@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice([*FORMATS, "html"]),
+    type=click.Choice(list(FORMATS)),
     default="text",
     show_default=True,
     help="How the report is written.",
@@ -34,18 +34,29 @@ if TYPE_CHECKING:
     type=click.Choice(DETAILS),
     default="phases",
     show_default=True,
-    help="Rows to show; json always holds all.",
+    help="Rows to show. json holds all but the single steps; html holds all.",
+)
+@click.option("--verify", is_flag=True, help="Compare kernel counts and times with nsys stats.")
+@click.option(
+    "--verify-against",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="Compare with a CSV of nsys stats or a folder of the recipe cuda_gpu_kern_sum.",
 )
 def report_command(
-    trace: Path, format_name: str, output: Path | None, detail: str, **options: Any
+    trace: Path,
+    format_name: str,
+    output: Path | None,
+    detail: str,
+    verify: bool,
+    verify_against: Path | None,
+    **options: Any,
 ) -> None:
     """Tell where a decode step spends its time: TRACE in, GB/s per phase out.
 
     TRACE is an Nsight Systems export (.sqlite), a .nsys-rep, or a report that was
     saved as JSON. What is not given as an option is read from run.toml beside it.
     """
-    if format_name == "html":
-        raise click.UsageError("--format html is not there yet; use markdown or json.")
     from tracebook.render import render
 
     report = _report(trace, options)
@@ -59,6 +70,23 @@ def report_command(
     if format_name in ("json", "csv"):
         for warning in report.warnings:
             click.echo(f"Warning: {warning.message}", err=True)
+    if verify or verify_against is not None:
+        _verify(trace, verify_against)
+
+
+def _verify(trace: Path, against: Path | None) -> None:
+    """Hold the kernels of the whole capture against nsys's own sums."""
+    from tracebook.errors import TraceError
+    from tracebook.render.verification import verification_text
+    from tracebook.verify import verify
+
+    found = verify(trace, against)
+    click.echo(verification_text(found), nl=False, err=True)
+    if not found.differing.is_empty():
+        raise TraceError(
+            f"The kernels of {trace} are not those of {found.source}.",
+            "Check that both are of the same capture; else please report this with both files.",
+        )
 
 
 def _report(trace: Path, options: dict[str, Any]) -> Report:

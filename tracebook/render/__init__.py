@@ -20,7 +20,7 @@ FORMATS: dict[str, str] = {
 }
 
 #: How far down a report goes.
-DETAILS = ("phases", "layers", "matrices")
+DETAILS = ("phases", "layers", "matrices", "steps")
 
 
 def render(

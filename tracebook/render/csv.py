@@ -1,18 +1,21 @@
-"""The rows of the report as CSV: phases with idle, layers or matrices."""
+"""The rows of the report as CSV: phases with idle, layers, matrices or steps."""
 
 from __future__ import annotations
 
 import polars as pl
 
+from tracebook.render import words
 from tracebook.report import Report
 
 
 def render(report: Report, *, detail: str, terminal: bool) -> str:
-    """Write one row per phase, layer or matrix; units stand in the column names."""
+    """Write one row per phase, layer, matrix or step; units stand in the column names."""
     if detail == "layers":
         return report.layers.write_csv()
     if detail == "matrices":
         return report.matrices.write_csv()
+    if detail == "steps":
+        return words.samples(report).frame.write_csv()
     return pl.concat([report.phases, _idle(report)], how="diagonal").write_csv()
 
 

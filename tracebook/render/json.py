@@ -1,4 +1,4 @@
-"""The report as JSON: all of it, whatever the detail."""
+"""The report as JSON: all of its figures, with the single steps where they are asked for."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from tracebook.report import Report
 
 def render(report: Report, *, detail: str, terminal: bool) -> str:
     """Write the JSON of the report."""
-    return report.to_json()
+    return report.to_json(steps=detail == "steps")

@@ -21,6 +21,8 @@ def render(report: Report, *, detail: str, terminal: bool) -> str:
         blocks += ["### Layers", _parts(report.layer_rows, words.LAYER_COLUMNS)]
     if detail == "matrices":
         blocks += ["### Matrices", _parts(report.matrix_rows, words.MATRIX_COLUMNS)]
+    if detail == "steps":
+        blocks += ["### Steps", _table(*words.step_table(report))]
     footnote = words.footnote(report)
     blocks += [_escaped(footnote)] if footnote else []
     blocks.append(facts)

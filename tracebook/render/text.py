@@ -55,7 +55,7 @@ def draw(report: Report, *, detail: str, width: int, rich: bool) -> str:
 
     Args:
         report: The report.
-        detail: `phases`, `layers` or `matrices`.
+        detail: `phases`, `layers`, `matrices` or `steps`.
         width: Cells in a line.
         rich: Colour and block characters; else plain ASCII.
     """
@@ -65,6 +65,8 @@ def draw(report: Report, *, detail: str, width: int, rich: bool) -> str:
         blocks.append(_parts(report.layer_rows, words.LAYER_COLUMNS, style))
     if detail == "matrices":
         blocks.append(_parts(report.matrix_rows, words.MATRIX_COLUMNS, style))
+    if detail == "steps":
+        blocks.append(_table(*words.step_table(report), style))
     footnote = words.footnote(report)
     blocks.append(_wrapped(words.verdict(report), style))
     blocks += [_wrapped(footnote, style)] if footnote else []

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 
 from tracebook.config import is_hub_id
+from tracebook.errors import ReportVersionError
 from tracebook.report import PartRow, PhaseRow, Report
+from tracebook.step_detail import StepSamples
 from tracebook.units import gb_text, number_text
 
 #: What a control character in a name becomes: a terminal must not act on it.
@@ -126,6 +128,37 @@ def part_cells(row: PartRow, columns: tuple[Column, ...]) -> list[str]:
         "% of peak": number_text(row.roofline_pct, 1),
     }
     return [cells[column.heading] for column in columns]
+
+
+def samples(report: Report) -> StepSamples:
+    """The single steps of a report.
+
+    Raises:
+        ReportVersionError: It was saved without them.
+    """
+    if report.step_samples is None:
+        raise ReportVersionError(
+            "This report was saved without its single steps.",
+            "Save it with `tracebook report RUN --format json --detail steps -o FILE`.",
+        )
+    return report.step_samples
+
+
+def step_table(report: Report) -> tuple[list[Column], list[list[str]]]:
+    """One row per kept step; its longest phases stay longest where a terminal is narrow."""
+    steps = samples(report)
+    longest = sorted(steps.phases_ms, key=lambda phase: -sum(steps.phases_ms[phase]))
+    columns = [Column("step"), Column("start ms", drop=1), Column("step ms")]
+    columns += [
+        Column(phase.replace("_", " "), drop=longest.index(phase) + 2) for phase in steps.phases_ms
+    ]
+    columns.append(Column("idle"))
+    times = (steps.wall_ms, *steps.phases_ms.values(), steps.idle_ms)
+    rows = [
+        [str(index), number_text(start, 2), *(number_text(value, 2) for value in values)]
+        for index, (start, *values) in enumerate(zip(steps.start_ms, *times, strict=True))
+    ]
+    return columns, rows
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
