@@ -68,7 +68,8 @@ class Plan:
     (norms, convolution weights, biases, per-layer vectors).
     `attention_layers` and `recurrent_layers` are the target's layers by kind.
     `description` says in words what is drafted and how (for messages). `notices`
-    name what had to be assumed.
+    name what had to be assumed. `ranks` is the number of tensor-parallel ranks; bytes are
+    those of one.
     """
 
     blocks: tuple[Block, ...]
@@ -79,6 +80,7 @@ class Plan:
     draft_method: str
     description: str
     notices: tuple[Notice, ...] = ()
+    ranks: int = 1
 
     @property
     def reads(self) -> tuple[Read, ...]:

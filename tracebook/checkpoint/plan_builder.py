@@ -71,6 +71,7 @@ def build_plan(
         draft_method=method,
         description=_describe(target, drafter, draft_head, method, draft_tokens, ranks),
         notices=tuple(maker.notices.values()),
+        ranks=ranks,
     )
 
 

@@ -12,6 +12,7 @@ read without kernel, is a running minimum.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -32,6 +33,8 @@ PARTIAL_GROUP_COST = 0.9
 GRID_BONUS = 0.4
 ODD_NAME_COST = 1.5
 SPLIT_COST = 0.8
+#: Parts of one fusion group run in a row: each launch between them costs this much.
+APART_COST = 0.25
 #: Relative spread of durations around bytes / bandwidth of an exact read.
 SPREAD = 0.10
 DERIVED_SPREAD = 0.35
@@ -47,6 +50,7 @@ class Runs:
     """Runs of neighbouring reads of one fusion group, each a candidate for one kernel.
 
     All arrays have shape (runs,); `first` and `end` index the read list (end exclusive).
+    `inside`, shape (reads + 1,), is True for columns between two reads of one group.
     `table` has shape (width, reads + 1): the runs that end at a column, padded with
     `len(first)`.
     """
@@ -58,6 +62,7 @@ class Runs:
     penalty: Floats
     spread: Floats
     kind: Ints
+    inside: NDArray[np.bool_]
     table: Ints
 
 
@@ -68,7 +73,9 @@ class Column:
     `match_penalty` is added where the name says that the kernel reads no weights;
     `skip_factor` scales the cost of leaving it out. `grid` has shape (kernels, 3),
     0 where unknown. `symbol` compares names and launch shapes for equality only.
-    `named` is True where the name says that the kernel is a matrix product.
+    `named` is True where the name says that the kernel is a matrix product. `distance` is
+    the number of launches since the kernel before it in this column, 1 where none is left out.
+    `telling` is False for names that a library gives to all its kernels.
     """
 
     duration_ns: Floats
@@ -77,6 +84,8 @@ class Column:
     skip_factor: Floats
     grid: Ints
     named: NDArray[np.bool_]
+    distance: Ints
+    telling: NDArray[np.bool_]
 
     @property
     def reads_weights(self) -> NDArray[np.bool_]:
@@ -92,6 +101,8 @@ class Column:
             self.skip_factor[index],
             self.grid[index],
             self.named[index],
+            self.distance[index],
+            self.telling[index],
         )
 
 
@@ -168,8 +179,16 @@ def build_runs(reads: Sequence[Read]) -> Runs:
         penalty=np.array(penalty),
         spread=np.array([spread[i:j].max() for i, j in zip(first, end, strict=True)]),
         kind=np.array(kind, dtype=np.int64),
+        inside=_inside_groups(reads),
         table=_table_by_end(end_a, len(reads)),
     )
+
+
+def _inside_groups(reads: Sequence[Read]) -> NDArray[np.bool_]:
+    """True for columns that have a read of the same group on both sides."""
+    inside = np.zeros(len(reads) + 1, dtype=bool)
+    inside[1:-1] = [a.group == b.group for a, b in itertools.pairwise(reads)]
+    return inside
 
 
 def _table_by_end(end: Ints, reads: int) -> Ints:
@@ -309,9 +328,10 @@ def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], flo
     first_of = np.concatenate([table.runs.first, [0]])[table.runs.table]
     width = table.runs.table.shape[0]
     columns = np.arange(reads + 1)
+    apart = APART_COST * table.runs.inside
     for row in range(1, length + 1):
         kernel = (row - 1) % kernels
-        best = rows[row - 1] + table.kernel_skip[kernel]
+        best = rows[row - 1] + table.kernel_skip[kernel] + apart * table.column.distance[kernel]
         if cyclic:
             best[0] = 0.0
         options = rows[row - 1][first_of] + table.match[kernel][table.runs.table]

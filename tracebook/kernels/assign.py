@@ -31,6 +31,8 @@ NAMED_PHASE = {
 #: Classes that begin the next block's layers, and classes that come before that.
 LAYER_STARTS = frozenset({"embed", "norm"})
 EARLIER = frozenset({"sample", "verify", "select", "prepare", "draft_prepare", "replay"})
+#: Classes that finish a layer behind its last matrix, until the next layer's norm.
+LAYER_ENDS = frozenset({"moe", "splitk_reduce", "gemm", "elementwise", "activation", "comm"})
 #: Classes that say little enough for the joint of layers to decide.
 VAGUE = frozenset({"unknown", "elementwise", "norm", "copy", "activation"})
 LAYERED = frozenset({"target", "draft"})
@@ -41,13 +43,17 @@ REPLAY_SHARE = 0.002
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of each template position, arrays of shape (positions,)."""
+    """What is known of each template position, arrays of shape (positions,).
+
+    `foreign` marks weight-reading kernels that the plan does not know.
+    """
 
     kernel_class: Ints
     duration_ns: Floats
     launch: Ints
     in_graph: Bools
     name: Ints
+    foreign: Bools
     speculative: bool
     recurrent: bool
 
@@ -211,8 +217,10 @@ def _inside(mark: Mark, following: Mark, marks: Marks, facts: Facts, position: i
     pass_index = block.pass_index if block.name.startswith("draft") else None
     if name in NAMED_PHASE:
         return Label(NAMED_PHASE[name].value, None, name, None, None, "name", pass_index)
-    stays = name in ("moe", "splitk_reduce") or mark.layer == following.layer
-    layer = mark.layer if stays else following.layer
+    count = len(facts.name)
+    joint = range(mark.position + 1, position + 1 + count * (position < mark.position))
+    stays = all(facts.class_name(p % count) in LAYER_ENDS for p in joint)
+    layer = mark.layer if stays or mark.layer == following.layer else following.layer
     return Label(block.phase, layer, name, None, None, "neighbour", pass_index)
 
 
@@ -265,6 +273,7 @@ def _walk_zone(
     head, tail = _at_joint(zone, facts, joints)
     after_cut = False
     labels: list[Label] = []
+    foreign = [n for n, p in enumerate(zone.positions) if facts.foreign[p]]
     # A gather or norm starts the next layers only behind the last sampler or preparation.
     settled = max(
         (n for n, p in enumerate(zone.positions) if facts.class_name(p) in EARLIER), default=-1
@@ -282,14 +291,16 @@ def _walk_zone(
         phase = stages[0][0] if in_first and not after_cut else stages[stage][0]
         if name in NAMED_PHASE:
             phase, evidence = NAMED_PHASE[name], "name"
+        elif _is_replay(zone, facts, position, name, phase, floor_ns) and not joined[number]:
+            phase, evidence = Phase.REPLAY, "structure"
+        elif foreign and foreign[0] <= number <= foreign[-1]:
+            phase, evidence = Phase.UNCLASSIFIED, "none"
         elif joined[number]:
             phase, evidence = Phase(zone.after.phase), "launch"
         elif name in VAGUE and number >= len(zone.positions) - tail:
             phase, evidence = Phase(zone.after.phase), "structure"
         elif name in VAGUE and number < head and not after_cut:
             phase, evidence = Phase(zone.before.phase), "structure"
-        elif _is_replay(zone, facts, position, name, phase, floor_ns):
-            phase, evidence = Phase.REPLAY, "structure"
         labels.append(_zone_label(zone, phase, name, evidence))
     return labels
 

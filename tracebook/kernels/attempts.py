@@ -195,11 +195,16 @@ def judge_attempt(
     if attempt.plan is None or attempt.fit is None:
         return attempt, None, []
     verdict, notices = judge(attempt.fit, attempt.column, attempt.plan, peak_gbps)
+    collective = _has_collectives(attempt)
+    if attempt.plan.ranks > 1 and collective is False:
+        notices.append(_no_collectives(attempt.plan))
     if not notices:
         return attempt, verdict, []
     score = _score(attempt, verdict, notices)
     best = (score, attempt, verdict, notices)
     for plan in alternatives():
+        if plan.ranks != attempt.plan.ranks and collective is (plan.ranks == 1):
+            continue
         other = _fit_orders(attempt.kernels, attempt.template, plan, peak_gbps)
         if other is None or other.fit is None or other.plan is None:
             continue
@@ -214,6 +219,23 @@ def judge_attempt(
     if verdict.phases_trusted:
         return attempt, verdict, notices
     return _without_trust(attempt, verdict, notices)
+
+
+def _has_collectives(attempt: Attempt) -> bool | None:
+    """Whether ranks talk to each other within a step; None where names say nothing."""
+    names = np.array(CLASSES)[attempt.kernels.kernel_class[attempt.template.source]]
+    if (names == "comm").any():
+        return True
+    return False if attempt.column.named.any() else None
+
+
+def _no_collectives(plan: Plan) -> Notice:
+    """Several ranks were said, but nothing is exchanged between them."""
+    return Notice(
+        "no_rank_collectives",
+        f"{plan.ranks} tensor-parallel ranks were said, but no collective runs within a step.",
+        "With one rank each phase reads that many times the bytes given here.",
+    )
 
 
 def _score(attempt: Attempt, verdict: Verdict, notices: Sequence[Notice]) -> float:
@@ -280,11 +302,13 @@ def template_column(kernels: Kernels, template: Template) -> Column:
     product = (names == "gemm") | _product_names(kernels, template, names == "unknown")
     return Column(
         duration_ns=template.duration_ns,
-        symbol=kernels.shape_symbol[source],
+        symbol=kernels.symbol[source],
         match_penalty=np.where(reads_weights, 0.0, NOT_WEIGHTS),
         skip_factor=np.where(product, PRODUCT_SKIP, np.where(reads_weights, 1.0, 0.1)),
         grid=kernels.grid[source],
         named=names == "gemm",
+        distance=np.ones(len(source), dtype=np.int64),
+        telling=~np.isin(kernels.base_name[source], kernels.empty_base_names),
     )
 
 
@@ -294,7 +318,10 @@ def _product_names(kernels: Kernels, template: Template, unknown: Bools) -> Bool
     spent = np.bincount(
         base[unknown], weights=template.duration_ns[unknown], minlength=base.max() + 1
     )
-    return np.asarray(unknown & (spent[base] > PRODUCT_SHARE * template.duration_ns.sum()))
+    telling = ~np.isin(base, kernels.empty_base_names)
+    return np.asarray(
+        unknown & telling & (spent[base] > PRODUCT_SHARE * template.duration_ns.sum())
+    )
 
 
 def _why_not(kernels: Kernels, plan: Plan | None, periodic: bool) -> tuple[str, str]:

@@ -91,7 +91,8 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     index = np.flatnonzero(column.duration_ns >= floor_ns)
     if not len(index):
         return None
-    coarse = _Coarse(column.take(index), large_reads, runs, tau, peak_gbps)
+    kept = replace(column.take(index), distance=_distances(index, len(column.duration_ns)))
+    coarse = _Coarse(kept, large_reads, runs, tau, peak_gbps)
     best = min((coarse.solve(start, None, cyclic=True) for start in starts), key=lambda s: s.cost)
     if not best.matches:
         return None
@@ -114,6 +115,11 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
         found.append(Found(kernels, m.first, m.end))
     found.sort(key=lambda f: f.first)
     return Fit(tuple(found), solution.bandwidth_gbps, solution.cost, len(order))
+
+
+def _distances(index: Ints, length: int) -> Ints:
+    """Launches from each kept kernel back to the one kept before it, cyclic."""
+    return np.asarray((index - np.roll(index, 1)) % length)
 
 
 def _large_reads(reads: Sequence[Read], smallest: float) -> list[int]:

@@ -23,6 +23,7 @@ from tracebook.kernels.labels import Labelled
 from tracebook.kernels.launches import launch_order
 from tracebook.kernels.segments import Placed, place_steps
 from tracebook.kernels.sequence import Kernels, build_kernels
+from tracebook.kernels.verdict import unmatched_products
 from tracebook.notices import Notice
 from tracebook.trace import Trace
 
@@ -101,6 +102,11 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
         launch=kernels.launch[template.source],
         in_graph=kernels.in_graph[template.source],
         name=kernels.frame["name_id"].to_numpy()[template.source].astype(np.int64),
+        foreign=(
+            unmatched_products(attempt.fit, attempt.column)
+            if attempt.fit is not None
+            else np.zeros(len(classes), dtype=bool)
+        ),
         speculative=any(block.name.startswith("draft") for block in marks.blocks),
         recurrent=bool((classes == CLASSES.index("gdn")).any())
         or (plan is not None and bool(plan.recurrent_layers)),

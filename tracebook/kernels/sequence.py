@@ -20,6 +20,8 @@ SPLIT_FACTOR = 1.6
 SPLIT_SHARE = 0.004
 SPLIT_TIME_SHARE = 0.005
 SPLIT_LEAST = 3
+#: Short names that stand for any kernel of a library (reference: CUTLASS, cuBLAS).
+SAYS_NOTHING = ["kernel", "kernel2", "device_kernel", "main", "kernel_impl", "global_kernel"]
 #: Classes whose grid follows the length of the context, so that it drifts from step to step.
 CONTEXT_SHAPED = ("attention",)
 
@@ -50,6 +52,7 @@ class Kernels:
     step_marker: Bools
     train: Bools
     base_name: Ints
+    empty_base_names: Ints
 
     def __len__(self) -> int:
         """Number of kernels."""
@@ -105,6 +108,7 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFr
         step_marker=marked("step"),
         train=marked("train"),
         base_name=_base_names(frame, names),
+        empty_base_names=_empty_base_names(names),
     )
 
 
@@ -113,6 +117,13 @@ def _base_names(frame: pl.DataFrame, names: pl.DataFrame) -> Ints:
     numbered = names.select("name_id", base=pl.col("short_name").rank("dense"))
     joined = frame.select("name_id").join(numbered, on="name_id", how="left", maintain_order="left")
     return joined["base"].fill_null(0).to_numpy().astype(np.int64)
+
+
+def _empty_base_names(names: pl.DataFrame) -> Ints:
+    """Numbers (as in `_base_names`) of the short names that say nothing."""
+    numbered = names.select("short_name", base=pl.col("short_name").rank("dense"))
+    empty = numbered.filter(pl.col("short_name").str.to_lowercase().is_in(SAYS_NOTHING))
+    return empty["base"].unique().to_numpy().astype(np.int64)
 
 
 def _dense(expression: pl.Expr) -> pl.Expr:

@@ -189,7 +189,7 @@ def _substitutes(
     b = kernels.symbol[second.first : second.end]
     hidden = int(kernels.symbol.max()) + 1
     places = match_positions(
-        np.where(gone[a], hidden, a), np.where(come[b], hidden, b), int(KIND_DISTANCE * len(a))
+        np.where(gone[a], hidden, a), np.where(come[b], hidden, b), int(MOST_EDITS_SHARE * len(a))
     )
     if places is None:
         return []

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan
-from tracebook.kernels.align import Column
+from tracebook.kernels.align import LAUNCH_NS, Column, expected_ns
 from tracebook.kernels.fit import Fit, ratio_of
 from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import PHASE_OF_BLOCK
+from tracebook.kernels.sequence import Bools
 from tracebook.notices import Notice
 
 MATCHED_FLOOR = 0.97
@@ -101,8 +102,8 @@ def judge(
     return verdict, notices
 
 
-def unmatched_share(fit: Fit, column: Column) -> float:
-    """Share of the busy time in kernels that look like weight readers but match nothing.
+def unmatched_products(fit: Fit, column: Column) -> Bools:
+    """Kernels that look like weight readers but match nothing, shape (kernels,).
 
     A kernel looks like one when its name says so, when most of its name were matched, or
     when its name says nothing and it is longer than most kernels that were matched.
@@ -113,30 +114,36 @@ def unmatched_share(fit: Fit, column: Column) -> float:
     nameless = column.reads_weights & ~column.named
     counts = np.bincount(column.symbol)
     matched = np.bincount(column.symbol[used], minlength=len(counts))
-    same_name = (matched >= 0.5 * np.maximum(counts, 1))[column.symbol]
+    same_name = column.telling & (matched >= 0.5 * np.maximum(counts, 1))[column.symbol]
     suspect = column.named | same_name | (column.duration_ns > 2 * float(np.median(taken)))
-    floor_ns = 0.2 * float(np.quantile(taken, 0.1))
+    floor_ns = max(0.2 * float(np.quantile(taken, 0.1)), 2 * LAUNCH_NS)
     heavy = ~used & (column.named | nameless) & suspect & (column.duration_ns > floor_ns)
+    return np.asarray(heavy)
+
+
+def unmatched_share(fit: Fit, column: Column) -> float:
+    """Share of the busy time in weight-reading kernels that match nothing."""
+    heavy = unmatched_products(fit, column)
     return float(column.duration_ns[heavy].sum() / max(float(column.duration_ns.sum()), 1.0))
 
 
 def _phase_notices(fit: Fit, column: Column, plan: Plan) -> list[Notice]:
     """A phase whose kernels run at another bandwidth than the rest may have wrong bytes."""
     phase_of = [PHASE_OF_BLOCK[b.name].value for b in plan.blocks for _ in b.reads]
-    size: dict[str, float] = {}
+    expected: dict[str, float] = {}
     taken: dict[str, float] = {}
     for found in fit.found:
         phase = phase_of[found.first]
-        part = plan.reads[found.first : found.end]
-        size[phase] = size.get(phase, 0.0) + sum(r.weight_bytes for r in part)
+        size = float(sum(read.weight_bytes for read in plan.reads[found.first : found.end]))
+        expected[phase] = expected.get(phase, 0.0) + expected_ns(size, fit.bandwidth_gbps)
         taken[phase] = taken.get(phase, 0.0) + float(column.duration_ns[list(found.kernels)].sum())
     notices = []
-    for phase in size:
-        rest_size = sum(v for p, v in size.items() if p != phase)
-        rest_time = sum(v for p, v in taken.items() if p != phase)
-        if not rest_time or not taken[phase]:
+    for phase in expected:
+        rest_expected = sum(v for p, v in expected.items() if p != phase)
+        rest_taken = sum(v for p, v in taken.items() if p != phase)
+        if not rest_taken or not taken[phase]:
             continue
-        ratio = (size[phase] / taken[phase]) / (rest_size / rest_time)
+        ratio = (expected[phase] / taken[phase]) / (rest_expected / rest_taken)
         if not PHASE_RATIO[0] <= ratio <= PHASE_RATIO[1]:
             notices.append(
                 Notice(
