@@ -38,6 +38,7 @@ ORDER = (
     "account",
     "analysis",
     "kernel_table",
+    "compare",
     "plots",
     "render",
     "cli",

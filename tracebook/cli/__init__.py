@@ -35,6 +35,26 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "tracebook.cli.bytes_command:bytes_command",
         "What a checkpoint holds and what one step reads of it.",
     ),
+    "save": (
+        "tracebook.cli.save_command:save_command",
+        "Save runs with the times of every step, to compare with.",
+    ),
+    "diff": (
+        "tracebook.cli.diff_command:diff_command",
+        "What changed between two runs, and what is behind it.",
+    ),
+    "check": (
+        "tracebook.cli.check_command:check_command",
+        "Fail where a run is slower than its baseline.",
+    ),
+    "calibrate": (
+        "tracebook.cli.calibrate_command:calibrate_command",
+        "Learn the noise between runs of one build.",
+    ),
+    "baseline": (
+        "tracebook.cli.baseline_command:baseline_command",
+        "Keep baselines under names: tag, list, show, rm.",
+    ),
     "synth": (
         "tracebook.cli.synth_command:synth_command",
         "Make a synthetic trace from a run description.",

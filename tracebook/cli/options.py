@@ -67,6 +67,13 @@ def run_options(command: _F) -> _F:
     return command
 
 
+def description_options(command: _F) -> _F:
+    """Add what can be said about a run, for commands that name their runs themselves."""
+    for decorate in reversed(_RUN_OPTIONS[1:]):
+        command = decorate(command)
+    return command
+
+
 @contextmanager
 def replacing(path: Path, *, source: Path) -> Iterator[Path]:
     """Give a temporary path beside `path` that takes its place when all went well.

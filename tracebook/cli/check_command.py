@@ -1,0 +1,71 @@
+"""`tracebook check`: fail where a run is slower than its baseline."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tracebook.cli.comparison_options import gate_options, gates_of, store_option
+from tracebook.cli.options import description_options, replacing
+from tracebook.render.comparison import CHECK_FORMATS
+
+
+@click.command("check", epilog="Example: tracebook check run.sqlite --baseline baseline.json")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "--baseline", required=True, metavar="FILE|NAME", help="A saved run, or its name in the store."
+)
+@gate_options
+@store_option
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(CHECK_FORMATS),
+    default="text",
+    show_default=True,
+    help="How the result is written.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File instead of stdout.")
+@description_options
+def check_command(
+    runs: tuple[str, ...],
+    baseline: str,
+    gate: str,
+    phases: tuple[str, ...],
+    min_ms: float,
+    min_steps: int,
+    store: Path,
+    format_name: str,
+    output: Path | None,
+    **options: Any,
+) -> int:
+    """Compare RUN with a baseline and leave with 0, 3 or 4.
+
+    0: no regression. 3: a phase or the step is slower. 4: the two cannot be compared, or
+    the machine was in another state. RUN is a trace or a saved run; several captures of
+    one build are pooled.
+    """
+    from tracebook.compare.comparison import compare
+    from tracebook.compare.outcome import judge
+    from tracebook.compare.sides import both
+    from tracebook.render.comparison import render
+
+    gates = gates_of(gate, phases, min_ms, min_steps)
+    found = compare(*both(baseline, runs, options, store), gates)
+    outcome = judge(found)
+    text = render(found, outcome, format_name)
+    if output is None or str(output) == "-":
+        click.echo(text, nl=False)
+    else:
+        with replacing(output, source=Path(runs[0])) as draft:
+            draft.write_text(text, encoding="utf-8")
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if format_name == "github" and summary:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(render(found, outcome, "markdown"))
+    if outcome.exit_code:
+        click.echo(outcome.headline, err=True)
+    return outcome.exit_code
