@@ -17,9 +17,11 @@ from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.align import Column
 from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.fit import Fit, fit_plan
+from tracebook.kernels.kinds import Choice, choose_kinds
 from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import Marks, marks_of_fit
 from tracebook.kernels.period import find_anchors, find_periods
+from tracebook.kernels.refusal import RECORD, busy_ns, floor_ns, no_decode
 from tracebook.kernels.sequence import Bools, Kernels
 from tracebook.kernels.steps import (
     Kind,
@@ -43,6 +45,9 @@ PRODUCT_SKIP = 2.0
 #: An unknown name that takes this share of a step can only be a product.
 PRODUCT_SHARE = 0.3
 LEAST_STEPS = 3
+#: Busy time of a step over the time its reads take at the peak: shorter means that a smaller
+#: model ran (a quarter is BF16 said of NVFP4), longer that reading weights does not bound it.
+STEP_BOUNDS = (0.25, 8.0)
 #: Periods and kinds of step that are tried before giving up.
 PERIODS_TRIED = 4
 KINDS_TRIED = 2
@@ -67,6 +72,7 @@ class Attempt:
     other_kinds: tuple[Kind, ...]
     goodness: float
     plan: Plan | None
+    kind: Kind | None = None
 
     @property
     def other_slices(self) -> int:
@@ -74,62 +80,58 @@ class Attempt:
         return sum(len(kind.slices) for kind in self.other_kinds)
 
 
-def best_attempt(kernels: Kernels, plan: Plan | None, peak_gbps: float | None) -> Attempt:
+def best_attempt(
+    kernels: Kernels, plan: Plan | None, peak_gbps: float | None, choice: Choice | None = None
+) -> Attempt:
     """Try periods and step kinds in order of likelihood until one explains the plan.
 
     Args:
         kernels: One device and process in launch order.
         plan: What one step must read, None without a checkpoint.
         peak_gbps: Peak bandwidth, None where unknown.
+        choice: Kind of step to take instead of the most frequent one.
 
     Raises:
         NoDecodeSteps: Nothing that repeats can be decode; the message says why.
     """
     if len(kernels) < 2 * 8:
-        raise NoDecodeSteps(
-            f"Only {len(kernels)} kernels: too few for a decode step to repeat.",
-            "Record at least a few dozen decode steps.",
-        )
-    least_ns, most_ns = _step_bounds(plan, peak_gbps)
-    total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
+        raise NoDecodeSteps(f"Only {len(kernels)} kernels: too few for a step to repeat.", RECORD)
 
     def can_be_a_step(lag: int) -> bool:
         """Whether so many kernels usually last as long as a step of the plan can."""
-        stride = max(1, (len(total) - lag) // 2000)
-        busy = float(np.median((total[lag:] - total[:-lag])[::stride]))
-        return least_ns <= busy <= most_ns
+        if plan is None or peak_gbps is None:
+            return True
+        shortest, longest = STEP_BOUNDS
+        return shortest <= busy_ns(kernels, lag) / floor_ns(plan, peak_gbps) <= longest
 
-    periods = find_periods(kernels.symbol, can_be_a_step)
     best: Attempt | None = None
-    for period in periods[:PERIODS_TRIED]:
-        anchors = find_anchors(kernels.symbol, kernels.duration_ns, period.kernels)
-        if not anchors:
-            continue
-        slices = cut_slices(kernels, anchors, period.kernels)
-        kinds = sort_kinds(kernels, slices)
-        unified = unify_tactics(kernels, kinds)
-        if unified is not None:
-            kernels = replace(kernels, symbol=unified)
-            kinds = sort_kinds(kernels, slices)
-        for kind in kinds[:KINDS_TRIED]:
-            if len(kind.slices) < min(LEAST_STEPS, len(kinds[0].slices)) or len(kind.slices) < 2:
+    for period in find_periods(kernels.symbol, can_be_a_step)[:PERIODS_TRIED]:
+        found, kinds = _kinds_at(kernels, period.kernels)
+        for kind in choose_kinds(found, kinds, choice)[:KINDS_TRIED]:
+            if len(kind.slices) < max(2, min(LEAST_STEPS, len(kinds[0].slices))):
                 continue
-            attempt = _attempt(kernels, plan, peak_gbps, kind, kinds)
+            attempt = _attempt(found, plan, peak_gbps, kind, kinds)
             if attempt is not None and (best is None or attempt.goodness > best.goodness + 0.02):
                 best = attempt
         if best is not None and best.goodness > GOOD:
             break
     if best is None:
-        raise NoDecodeSteps(*_why_not(kernels, plan, bool(periods)))
+        raise no_decode(kernels, plan, peak_gbps)
     return best
 
 
-def _step_bounds(plan: Plan | None, peak_gbps: float | None) -> tuple[float, float]:
-    """Shortest and longest busy time that one step of the plan can take, ns."""
-    if plan is None or peak_gbps is None:
-        return 0.0, float("inf")
-    least = sum(read.weight_bytes for read in plan.reads if not read.optional)
-    return 0.85 * least / peak_gbps, 8.0 * least / peak_gbps
+def _kinds_at(kernels: Kernels, period: int) -> tuple[Kernels, list[Kind]]:
+    """Kinds of step at a period; kernels that replace each other share a symbol then."""
+    anchors = find_anchors(kernels.symbol, kernels.duration_ns, period)
+    if not anchors:
+        return kernels, []
+    slices = cut_slices(kernels, anchors, period)
+    kinds = sort_kinds(kernels, slices)
+    unified = unify_tactics(kernels, kinds)
+    if unified is None:
+        return kernels, kinds
+    kernels = replace(kernels, symbol=unified)
+    return kernels, sort_kinds(kernels, slices)
 
 
 def _attempt(
@@ -141,12 +143,13 @@ def _attempt(
         return None
     if plan is None:
         others = tuple(k for k in kinds if k is not kind)
-        return attempt_by_structure(kernels, template, others)
+        attempt = attempt_by_structure(kernels, template, others)
+        return None if attempt is None else replace(attempt, kind=kind)
     if _not_decode(kernels, template).any():
         return None
     others = tuple(k for k in kinds if k is not kind)
     fitted = _fit_orders(kernels, template, plan, peak_gbps)
-    return None if fitted is None else replace(fitted, other_kinds=others)
+    return None if fitted is None else replace(fitted, other_kinds=others, kind=kind)
 
 
 def _not_decode(kernels: Kernels, template: Template) -> Bools:
@@ -214,11 +217,11 @@ def judge_attempt(
             best = (value, other, judged, said)
     if best[0] > score + BETTER:
         _, other, judged, said = best
-        other = replace(other, other_kinds=attempt.other_kinds)
+        other = replace(other, other_kinds=attempt.other_kinds, kind=attempt.kind)
         return other, judged, [_contradiction(attempt.plan, other.plan), *said]
     if verdict.phases_trusted:
         return attempt, verdict, notices
-    return _without_trust(attempt, verdict, notices)
+    return _without_trust(attempt, verdict, notices, peak_gbps)
 
 
 def _has_collectives(attempt: Attempt) -> bool | None:
@@ -256,13 +259,13 @@ def _contradiction(said: Plan, found: Plan | None) -> Notice:
 
 
 def _without_trust(
-    attempt: Attempt, verdict: Verdict, notices: list[Notice]
+    attempt: Attempt, verdict: Verdict, notices: list[Notice], peak_gbps: float | None
 ) -> tuple[Attempt, Verdict, list[Notice]]:
     """Label by structure where the plan explains too little, without bytes."""
     other = attempt_by_structure(attempt.kernels, attempt.template, attempt.other_kinds)
     if other is None:
         if attempt.goodness < FOREIGN:
-            raise NoDecodeSteps(*_why_not(attempt.kernels, attempt.plan, periodic=True))
+            raise no_decode(attempt.kernels, attempt.plan, peak_gbps)
         return attempt, verdict, notices
     told = Notice(
         "phases_from_structure",
@@ -271,7 +274,7 @@ def _without_trust(
         "Name the checkpoint, drafter and draft tokens that ran.",
     )
     withheld = replace(verdict, phases_trusted=True, bytes_trusted=False)
-    return other, withheld, [*notices, told]
+    return replace(other, kind=attempt.kind), withheld, [*notices, told]
 
 
 def attempt_by_structure(
@@ -321,32 +324,4 @@ def _product_names(kernels: Kernels, template: Template, unknown: Bools) -> Bool
     telling = ~np.isin(base, kernels.empty_base_names)
     return np.asarray(
         unknown & telling & (spent[base] > PRODUCT_SHARE * template.duration_ns.sum())
-    )
-
-
-def _why_not(kernels: Kernels, plan: Plan | None, periodic: bool) -> tuple[str, str]:
-    """Reason and hint where no steady decode was found."""
-    if kernels.train.any():
-        return (
-            "No decode found: the trace holds optimizer or backward kernels, so it is training.",
-            "Record an inference server while it decodes.",
-        )
-    if kernels.prefill.any() and not periodic:
-        return (
-            "No steady decode found: prefill kernels, but nothing that repeats like decode steps.",
-            "Let the capture run on while tokens are generated.",
-        )
-    if not periodic:
-        return (
-            "No steady decode found: no sequence of kernels repeats.",
-            "Record at least a few dozen decode steps of one batch size.",
-        )
-    if plan is None:
-        return (
-            "No steady decode found: what repeats does not look like the layers of a model.",
-            "Name the checkpoint with --checkpoint, so that bytes can be used as evidence.",
-        )
-    return (
-        "No steady decode found: what repeats does not read the matrices of the checkpoint.",
-        "Check --checkpoint, --drafter and --draft-tokens against the run.",
     )

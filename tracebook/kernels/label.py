@@ -19,6 +19,7 @@ from tracebook.kernels.attempts import Alternatives, Attempt, best_attempt, judg
 from tracebook.kernels.broadcast import label_rows, step_frame
 from tracebook.kernels.classes import CLASSES, classify_names, load_rules
 from tracebook.kernels.cut import find_cut
+from tracebook.kernels.kinds import Choice, describe_kind
 from tracebook.kernels.labels import Labelled
 from tracebook.kernels.launches import launch_order
 from tracebook.kernels.segments import Placed, place_steps
@@ -37,6 +38,7 @@ def label_kernels(
     pid: int | None = None,
     rules: Path | None = None,
     alternatives: Alternatives = tuple,
+    choice: Choice | None = None,
 ) -> Labelled:
     """Give every kernel of one device and process its phase, layer and matrix.
 
@@ -48,6 +50,7 @@ def label_kernels(
         pid: Process to examine; the busiest one on the device if None.
         rules: User's kernel rules, tried in front of the shipped ones.
         alternatives: Lays out other plans that may have run; asked only in doubt.
+        choice: Kind of step to account for, the most frequent one if None.
 
     Returns:
         Labelled rows, steps and verdict.
@@ -56,7 +59,7 @@ def label_kernels(
         NoDecodeSteps: No steady decode was found; the message says why.
     """
     kernels, chosen_device, chosen_pid, notices = prepare(trace, device, pid, rules)
-    attempt = best_attempt(kernels, plan, peak_gbps)
+    attempt = best_attempt(kernels, plan, peak_gbps, choice)
     attempt, verdict, said = judge_attempt(attempt, alternatives, peak_gbps)
     notices += said
     kernels, steady = attempt.kernels, attempt.template
@@ -89,6 +92,11 @@ def label_kernels(
         device=chosen_device,
         pid=chosen_pid,
         notices=tuple(notices),
+        kinds=tuple(
+            describe_kind(kernels, kind)
+            for kind in (attempt.kind, *attempt.other_kinds)
+            if kind is not None
+        ),
     )
 
 
@@ -115,10 +123,13 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
 
 def _dropped(placed: Placed, attempt: Attempt) -> tuple[tuple[str, int], ...]:
     """Reasons and counts of what was left out."""
+    infos = [describe_kind(attempt.kernels, kind) for kind in attempt.other_kinds]
+    repeated = [info for info in infos if info.steps > 1]
     counts = [
         ("cut at the edge of a chain of steps", placed.cut_off),
         ("isolated before the first chain (warm-up)", placed.isolated),
-        ("another kind of step (batch, sequence or length differs)", attempt.other_slices),
+        *((f"another kind of step ({info.describe()})", info.steps) for info in repeated),
+        ("unlike any other step (mixed with prefill, or a change)", len(infos) - len(repeated)),
     ]
     return tuple((reason, count) for reason, count in counts if count)
 

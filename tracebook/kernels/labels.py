@@ -71,6 +71,30 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class KindInfo:
+    """One kind of step.
+
+    Attributes:
+        signature: Short hash of names, grids and their counts, the same in every capture
+            of the same build.
+        steps: How many slices of it were found.
+        kernels: Kernels of one of them.
+        rows: Tokens that go through the model at once, from the grids of the norms; None
+            where grids or names do not tell.
+    """
+
+    signature: str
+    steps: int
+    kernels: int
+    rows: int | None
+
+    def describe(self) -> str:
+        """In words, for lists of what was left out."""
+        rows = f", {self.rows} token{'s' * (self.rows != 1)} at once" if self.rows else ""
+        return f"signature {self.signature}, {self.kernels} kernels{rows}"
+
+
+@dataclass(frozen=True)
 class Labelled:
     """The whole result of the kernel stages.
 
@@ -85,6 +109,7 @@ class Labelled:
         device: The device examined.
         pid: The process examined, None where the export has none.
         notices: Warnings.
+        kinds: Kinds of step that were found, the one accounted for first.
     """
 
     rows: pl.DataFrame
@@ -97,3 +122,4 @@ class Labelled:
     device: int | None
     pid: int | None
     notices: tuple[Notice, ...] = field(default_factory=tuple)
+    kinds: tuple[KindInfo, ...] = ()

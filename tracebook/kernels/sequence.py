@@ -53,6 +53,7 @@ class Kernels:
     train: Bools
     base_name: Ints
     empty_base_names: Ints
+    names: dict[int, str]
 
     def __len__(self) -> int:
         """Number of kernels."""
@@ -109,6 +110,7 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFr
         train=marked("train"),
         base_name=_base_names(frame, names),
         empty_base_names=_empty_base_names(names),
+        names=dict(names.select("name_id", "name").iter_rows()),
     )
 
 

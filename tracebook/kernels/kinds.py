@@ -1,0 +1,88 @@
+"""Kinds of step in words: a signature, how many sequences they decode, how often they occur."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracebook.errors import NoDecodeSteps
+from tracebook.kernels.classes import CLASSES
+from tracebook.kernels.labels import KindInfo
+from tracebook.kernels.sequence import Kernels
+from tracebook.kernels.steps import Kind
+
+#: Classes most of whose kernels launch one block per token.
+ROW_CLASSES = ("norm", "activation", "quantize")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which kind of step to account for; None leaves it to frequency.
+
+    `batch` is in sequences, each of `rows_per_sequence` tokens (draft tokens and one more).
+    """
+
+    signature: str | None = None
+    batch: int | None = None
+    rows_per_sequence: int = 1
+
+    def allows(self, info: KindInfo) -> bool:
+        """Whether a kind is the one that was asked for."""
+        if self.signature is not None:
+            return info.signature.startswith(self.signature)
+        if self.batch is None or info.rows is None:
+            return True
+        return info.rows == self.batch * self.rows_per_sequence
+
+
+def describe_kind(kernels: Kernels, kind: Kind) -> KindInfo:
+    """Signature, size and rows of a kind, by its middle slice."""
+    piece = kind.slices[len(kind.slices) // 2]
+    part = slice(piece.first, piece.end)
+    shapes = Counter(kernels.shape_symbol[part].tolist())
+    first = {int(s): i for i, s in reversed(list(enumerate(kernels.shape_symbol[part].tolist())))}
+    lines = []
+    for shape, count in shapes.items():
+        index = piece.first + first[shape]
+        grid = ",".join(str(int(g)) for g in kernels.grid[index])
+        name = kernels.names[int(kernels.frame["name_id"][index])]
+        lines.append(f"{name}|{grid}|{count}")
+    text = "\n".join(sorted(lines))
+    signature = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    return KindInfo(signature, len(kind.slices), piece.end - piece.first, _rows(kernels, part))
+
+
+def _rows(kernels: Kernels, part: slice) -> int | None:
+    """The usual grid of the kernels that work row by row: one block per token."""
+    names = np.array(CLASSES)[kernels.kernel_class[part]]
+    grids = kernels.grid[part][np.isin(names, ROW_CLASSES)][:, 0]
+    grids = grids[grids > 0]
+    if not len(grids):
+        return None
+    values, counts = np.unique(grids, return_counts=True)
+    return int(values[counts.argmax()])
+
+
+def choose_kinds(kernels: Kernels, kinds: Sequence[Kind], choice: Choice | None) -> list[Kind]:
+    """The kinds that the choice allows, in their order.
+
+    Raises:
+        NoDecodeSteps: None is allowed; the message lists what there is.
+    """
+    if choice is None or (choice.signature is None and choice.batch is None):
+        return list(kinds)
+    infos = [describe_kind(kernels, kind) for kind in kinds]
+    allowed = [kind for kind, info in zip(kinds, infos, strict=True) if choice.allows(info)]
+    if kinds and not allowed:
+        wanted = (
+            f"signature {choice.signature}"
+            if choice.signature is not None
+            else f"batch {choice.batch} ({choice.rows_per_sequence} tokens per sequence)"
+        )
+        present = "; ".join(f"{info.steps} steps of {info.describe()}" for info in infos[:6])
+        raise NoDecodeSteps(f"No step of {wanted} was found.", f"There are: {present}.")
+    return allowed
