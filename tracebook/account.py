@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from tracebook.cautions import cautions
-from tracebook.checkpoint.plan import Plan
+from tracebook.checkpoint.plan import Basis, Plan
 from tracebook.config import RunDescription, is_hub_id
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.labels import Labelled
@@ -48,15 +49,22 @@ from tracebook.step_time import (
     time_per_step,
 )
 from tracebook.trace import Trace
-from tracebook.traffic import phase_traffic
+from tracebook.traffic import Models, Movement, StepTraffic, step_traffic, together
 from tracebook.units import floor_ms, gbps, ms, percent, rounded
 
 #: Stands for no layer in a key, which cannot be null.
 _NO_LAYER = -1
-_BASES = ("exact", "derived", "assumed")
+_BASES: tuple[Basis, ...] = ("exact", "derived", "assumed")
 
 
-def account(labelled: Labelled, *, trace: Trace, machine: Machine, run: RunDescription) -> Report:
+def account(
+    labelled: Labelled,
+    *,
+    trace: Trace,
+    machine: Machine,
+    run: RunDescription,
+    models: Models | None = None,
+) -> Report:
     """Account for the kept steps.
 
     Args:
@@ -64,6 +72,8 @@ def account(labelled: Labelled, *, trace: Trace, machine: Machine, run: RunDescr
         trace: The capture that it was found in.
         machine: The roofline.
         run: The run description, methods and defaults filled in where they are known.
+        models: The ledgers, from which traffic beyond the weights is counted; without
+            them it is the weights only.
 
     Raises:
         NoDecodeSteps: No step was kept.
@@ -75,7 +85,10 @@ def account(labelled: Labelled, *, trace: Trace, machine: Machine, run: RunDescr
             "Record more decode steps, or look at the kernels with `tracebook kernels`.",
         )
     time = share_out(labelled.rows, labelled.steps)
-    run_facts = _run_facts(run, labelled.plan)
+    traffic = _traffic(labelled, time, run, models)
+    labelled = replace(labelled, notices=(*labelled.notices, *traffic.notices))
+    run_facts = _run_facts(run, labelled.plan, traffic)
+    phase_rows = _phase_rows(labelled, time, machine, traffic)
     report = Report(
         trace=_trace_facts(trace, labelled),
         machine=MachineFacts(
@@ -83,8 +96,8 @@ def account(labelled: Labelled, *, trace: Trace, machine: Machine, run: RunDescr
         ),
         run=run_facts,
         steps=_step_facts(labelled, time, run_facts.tokens_per_step),
-        phase_rows=_phase_rows(labelled, time, machine),
-        total=_total(labelled, time, machine),
+        phase_rows=phase_rows,
+        total=_total(labelled, time, machine, phase_rows),
         unclassified=_unclassified(time, trace.names),
         warnings=(),
         layer_rows=_part_rows(labelled, time, machine, ("phase", "layer")),
@@ -123,7 +136,18 @@ def _trace_facts(trace: Trace, labelled: Labelled) -> TraceFacts:
     )
 
 
-def _run_facts(run: RunDescription, plan: Plan | None) -> RunFacts:
+def _traffic(
+    labelled: Labelled, time: StepTime, run: RunDescription, models: Models | None
+) -> StepTraffic:
+    """What the step moves beside its weights; nothing where bytes are not to be trusted."""
+    trusted = labelled.verdict is not None and labelled.verdict.bytes_trusted
+    if models is None or labelled.plan is None or not trusted:
+        return StepTraffic()
+    replay_seen = bool((time.rows["phase"] == Phase.REPLAY).any())
+    return step_traffic(models, labelled.plan, run, replay_seen=replay_seen)
+
+
+def _run_facts(run: RunDescription, plan: Plan | None, traffic: StepTraffic) -> RunFacts:
     """What was run, and which settings nobody gave."""
     assumed = []
     method: str | None = run.draft_method
@@ -148,7 +172,10 @@ def _run_facts(run: RunDescription, plan: Plan | None) -> RunFacts:
         tokens_per_step=tokens,
         context_tokens=run.context_tokens,
         tokens_basis=None if tokens is None else basis,
-        assumed=tuple(assumed),
+        assumed=(*assumed, *traffic.assumed),
+        kv_dtype=run.kv_dtype,
+        gdn_dtype=run.gdn_dtype,
+        replay=traffic.replay if traffic.movements else run.replay,
     )
 
 
@@ -169,7 +196,9 @@ def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | Non
     )
 
 
-def _phase_rows(labelled: Labelled, time: StepTime, machine: Machine) -> tuple[PhaseRow, ...]:
+def _phase_rows(
+    labelled: Labelled, time: StepTime, machine: Machine, traffic: StepTraffic
+) -> tuple[PhaseRow, ...]:
     groups = group(time.rows, ("phase",))
     owned = time_per_step(groups, time.owned, time.steps)
     whole = time_per_step(groups, time.whole, time.steps)
@@ -181,9 +210,10 @@ def _phase_rows(labelled: Labelled, time: StepTime, machine: Machine) -> tuple[P
         if not owned[code].any() and not kernels[code].any():
             continue
         weight_bytes, basis = _weight_bytes(labelled, phase)
-        traffic = phase_traffic(weight_bytes)
+        movements = _movements(phase, weight_bytes, basis, traffic)
+        traffic_bytes = sum(m.bytes for m in movements) if movements else None
         summary = summarise_ns(owned[code])
-        traffic_gbps = gbps(traffic.traffic_bytes, summary.median)
+        traffic_gbps = gbps(traffic_bytes, summary.median)
         rows.append(
             PhaseRow(
                 phase=phase,
@@ -192,19 +222,37 @@ def _phase_rows(labelled: Labelled, time: StepTime, machine: Machine) -> tuple[P
                 kernels=_lower_median(kernels[code]),
                 passes=labelled.verdict.passes.get(phase, 1) if labelled.verdict else None,
                 weight_bytes=weight_bytes,
-                traffic_bytes=traffic.traffic_bytes,
+                traffic_bytes=traffic_bytes,
                 basis=basis,
                 weight_gbps=gbps(weight_bytes, summary.median),
                 traffic_gbps=traffic_gbps,
                 roofline_pct=percent(traffic_gbps, machine.bandwidth_gbps),
-                floor_ms=floor_ms(traffic.traffic_bytes, machine.bandwidth_gbps),
+                floor_ms=floor_ms(traffic_bytes, machine.bandwidth_gbps),
                 evidence=evidence.get(phase, {}),
-                traffic_basis=traffic.basis,
+                traffic_basis=_counted(movements),
                 ceiling_pct=percent(traffic_gbps, machine.ceiling_gbps),
                 kernel_sum_ms=summarise_ns(whole[code]),
+                traffic=movements,
             )
         )
     return tuple(rows)
+
+
+def _movements(
+    phase: str, weight_bytes: int | None, basis: Basis | None, traffic: StepTraffic
+) -> tuple[Movement, ...]:
+    """Everything that a phase moves, its weights first."""
+    note = "matrices that kernels were found for, and small tensors"
+    weights = []
+    if weight_bytes and basis:
+        weights = [Movement(phase, "weights", "read", weight_bytes, basis, note)]
+    return together((*weights, *traffic.of(phase)))
+
+
+def _counted(movements: Sequence[Movement]) -> str | None:
+    """What the traffic of a phase counts, in words."""
+    names = dict.fromkeys(movement.name.replace("_", " ") for movement in movements)
+    return None if not names else "weights only" if [*names] == ["weights"] else ", ".join(names)
 
 
 def _in_report_order(groups: Groups) -> list[tuple[int, str]]:
@@ -214,7 +262,7 @@ def _in_report_order(groups: Groups) -> list[tuple[int, str]]:
     return sorted(named, key=lambda item: order.index(item[1]))
 
 
-def _weight_bytes(labelled: Labelled, phase: str) -> tuple[int | None, str | None]:
+def _weight_bytes(labelled: Labelled, phase: str) -> tuple[int | None, Basis | None]:
     """Weight bytes of a phase per step with their basis; None where not to be trusted."""
     if labelled.verdict is None or not labelled.verdict.bytes_trusted:
         return None, None
@@ -236,12 +284,11 @@ def _evidence(time: StepTime) -> dict[str, dict[str, float]]:
     }
 
 
-def _total(labelled: Labelled, time: StepTime, machine: Machine) -> Total:
+def _total(labelled: Labelled, time: StepTime, machine: Machine, rows: Sequence[PhaseRow]) -> Total:
     trusted = labelled.verdict is not None and labelled.verdict.bytes_trusted
     matched = labelled.verdict.matched_bytes if labelled.verdict and trusted else {}
     weight_bytes = sum(matched.values()) if trusted else None
-    traffic = [phase_traffic(value).traffic_bytes for value in matched.values()]
-    traffic_bytes = sum(value or 0 for value in traffic) if trusted else None
+    traffic_bytes = sum(row.traffic_bytes or 0 for row in rows) if trusted else None
     median_ms = summarise_ns(time.wall_ns).median
     traffic_gbps = gbps(traffic_bytes, median_ms)
     floor = floor_ms(traffic_bytes, machine.bandwidth_gbps)

@@ -33,6 +33,7 @@ from tracebook.machine import Machine, resolve_machine
 from tracebook.notices import Notice
 from tracebook.report import Report
 from tracebook.trace import Trace
+from tracebook.traffic import Models
 
 
 class Options(TypedDict, total=False):
@@ -48,6 +49,9 @@ class Options(TypedDict, total=False):
         machine: Name in the machine table.
         ceiling_gbps: Measured read ceiling in GB/s.
         context_tokens: Tokens in the context of each sequence.
+        kv_dtype: Dtype of the KV cache.
+        gdn_dtype: Dtype of the recurrent state.
+        replay: Whether recurrent state is replayed; by default the trace tells.
         batch: Sequences decoded at once.
         tokens_per_step: Tokens that a step yields, all sequences together.
         device: Device to examine, where the trace holds several.
@@ -67,6 +71,9 @@ class Options(TypedDict, total=False):
     machine: str | None
     ceiling_gbps: float | None
     context_tokens: int | None
+    kv_dtype: str | None
+    gdn_dtype: str | None
+    replay: bool | None
     batch: int | None
     tokens_per_step: float | None
     device: int | None
@@ -91,6 +98,9 @@ _FIELD_OF = {
             "machine",
             "ceiling_gbps",
             "context_tokens",
+            "kv_dtype",
+            "gdn_dtype",
+            "replay",
             "batch",
             "tokens_per_step",
         )
@@ -106,6 +116,7 @@ class Examined:
     run: RunDescription
     machine: Machine
     labelled: Labelled
+    models: Models | None = None
 
 
 def analyze(path: str | Path, **options: Unpack[Options]) -> Report:
@@ -121,7 +132,11 @@ def analyze(path: str | Path, **options: Unpack[Options]) -> Report:
     """
     examined = examine(path, **options)
     return account(
-        examined.labelled, trace=examined.trace, machine=examined.machine, run=examined.run
+        examined.labelled,
+        trace=examined.trace,
+        machine=examined.machine,
+        run=examined.run,
+        models=examined.models,
     )
 
 
@@ -133,7 +148,8 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
     """
     run = describe(path, options)
     trace = open_for(path, options)
-    run, plan, notices, alternatives = plan_of_step(run, trace.info.model_hint)
+    run, models, notices = models_of_run(run, trace.info.model_hint)
+    plan, alternatives = _laid_out(run, models)
     device = options.get("device")
     machine = _machine(trace, device, run)
     rules = options.get("rules")
@@ -151,7 +167,7 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
     # Of several devices or processes the labels tell which one was taken.
     capture = [n for n in capture_notices(trace) if not n.code.startswith("several_")]
     labelled = replace(labelled, notices=(*capture, *notices, *labelled.notices))
-    return Examined(trace, run, machine, labelled)
+    return Examined(trace, run, machine, labelled, models)
 
 
 def describe(path: str | Path, options: Options) -> RunDescription:
@@ -197,9 +213,31 @@ def plan_of_step(
         CheckpointError: A checkpoint cannot be read.
         RunDescriptionError: The drafter's method is not said and cannot be told.
     """
+    run, models, notices = models_of_run(run, model_hint)
+    plan, alternatives = _laid_out(run, models)
+    return run, plan, notices, alternatives
+
+
+def models_of_run(
+    run: RunDescription, model_hint: str | None = None
+) -> tuple[RunDescription, Models | None, tuple[Notice, ...]]:
+    """Read the headers of target, drafter and draft head.
+
+    Args:
+        run: The run description.
+        model_hint: As for `plan_of_step`.
+
+    Returns:
+        The description with what the checkpoints told, the ledgers (None without a
+        target) and notices.
+
+    Raises:
+        CheckpointError: A checkpoint cannot be read.
+        RunDescriptionError: The drafter's method is not said and cannot be told.
+    """
     run, notices = _with_hinted_target(run, model_hint)
     if run.target is None:
-        return run, None, notices, tuple
+        return run, None, notices
     ledgers = {
         name: build_ledger(read_checkpoint(_located(source)))
         for name in ("target", "drafter", "draft_head")
@@ -208,20 +246,32 @@ def plan_of_step(
     if run.draft_method is None and "drafter" in ledgers:
         run = replace(run, draft_method=_method_of(ledgers["drafter"]))
     _refuse_half_a_drafter(run)
-    said = {
-        "drafter": ledgers.get("drafter"),
-        "draft_head": ledgers.get("draft_head"),
+    told = [notice for ledger in ledgers.values() for notice in ledger.notices]
+    return run, Models(**ledgers), (*notices, *told)
+
+
+def _laid_out(run: RunDescription, models: Models | None) -> tuple[Plan | None, Alternatives]:
+    """The plan of a step of these models, and what lays out others."""
+    if models is None:
+        return None, tuple
+    target, said = models.target, plan_settings(run, models)
+    plan = build_plan(target, **said)
+
+    def alternatives() -> list[Plan]:
+        return plan_alternatives(target, **said)
+
+    return plan, alternatives
+
+
+def plan_settings(run: RunDescription, models: Models) -> dict[str, Any]:
+    """What `build_plan` needs to know beside the target."""
+    return {
+        "drafter": models.drafter,
+        "draft_head": models.draft_head,
         "method": run.draft_method or "none",
         "draft_tokens": run.draft_tokens,
         "ranks": run.tensor_parallel or 1,
     }
-    plan = build_plan(ledgers["target"], **said)  # type: ignore[arg-type]
-    told = [notice for ledger in ledgers.values() for notice in ledger.notices]
-
-    def alternatives() -> list[Plan]:
-        return plan_alternatives(ledgers["target"], **said)  # type: ignore[arg-type]
-
-    return run, plan, (*notices, *told), alternatives
 
 
 def _with_hinted_target(

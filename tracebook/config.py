@@ -24,7 +24,7 @@ DraftMethod = Literal["none", "mtp", "eagle3", "dflash", "dflash2", "draft_model
 RUN_FILE = "run.toml"
 
 _METHODS: tuple[str, ...] = get_args(DraftMethod)
-_DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3", "float8_e5m2", "fp8", "int8")
+DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3", "float8_e5m2", "fp8", "int8")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class RunDescription:
 
     Paths are absolute strings or hub ids. `tokens_per_step` is measured by the
     user's benchmark and counts the tokens of all sequences of the batch.
-    `tensor_parallel` is the number of ranks.
+    `tensor_parallel` is the number of ranks. `replay` says whether recurrent state is
+    replayed after verification instead of stored at each position.
     """
 
     machine: str | None = None
@@ -50,6 +51,7 @@ class RunDescription:
     batch: int | None = None
     tokens_per_step: float | None = None
     tensor_parallel: int | None = None
+    replay: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class _Key:
     """One key of run.toml: the field it sets and what its value must be."""
 
     field: str
-    kind: Literal["text", "path", "count", "amount", "choice"]
+    kind: Literal["text", "path", "count", "amount", "choice", "switch"]
     choices: tuple[str, ...] = ()
 
 
@@ -76,9 +78,10 @@ _TABLES: dict[str, dict[str, _Key]] = {
     },
     "draft_head": {"checkpoint": _Key("draft_head", "path")},
     "state": {
-        "gdn_dtype": _Key("gdn_dtype", "choice", _DTYPES),
-        "kv_dtype": _Key("kv_dtype", "choice", _DTYPES),
+        "gdn_dtype": _Key("gdn_dtype", "choice", DTYPES),
+        "kv_dtype": _Key("kv_dtype", "choice", DTYPES),
         "context_tokens": _Key("context_tokens", "count"),
+        "replay": _Key("replay", "switch"),
     },
     "workload": {
         "batch": _Key("batch", "count"),
@@ -100,7 +103,10 @@ FLAGS: dict[str, str] = {
     "draft_method": "--draft-method",
     "draft_tokens": "--draft-tokens",
     "draft_head": "--draft-head",
+    "gdn_dtype": "--gdn-dtype",
+    "kv_dtype": "--kv-dtype",
     "context_tokens": "--context-tokens",
+    "replay": "--replay",
     "batch": "--batch",
     "tokens_per_step": "--tokens-per-step",
 }
@@ -205,6 +211,12 @@ def _checked(where: str, key: _Key, value: Any, base: Path) -> Any:
                 f"{where} cannot be {value!r}.", _did_you_mean(value, key.choices)
             )
         return resolve_source(value, base) if key.kind == "path" else value
+    if key.kind == "switch":
+        if not isinstance(value, bool):
+            raise RunDescriptionError(
+                f"{where} must be true or false, not {value!r}.", "Write it without quotes."
+            )
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RunDescriptionError(
             f"{where} must be a number, not {value!r}.", "Write the number without quotes."

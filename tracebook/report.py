@@ -13,7 +13,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import polars as pl
 
@@ -21,6 +21,7 @@ from tracebook.errors import ReportVersionError
 from tracebook.notices import Notice
 from tracebook.stats import Summary
 from tracebook.step_detail import MedianStep, StepSamples
+from tracebook.traffic import Movement
 
 _FAMILY = "tracebook.report/"
 _VERSION = 1
@@ -67,6 +68,9 @@ class RunFacts:
     context_tokens: int | None
     tokens_basis: str | None = None
     assumed: tuple[str, ...] = ()
+    kv_dtype: str | None = None
+    gdn_dtype: str | None = None
+    replay: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ class PhaseRow:
         traffic_basis: What traffic_bytes counts.
         ceiling_pct: traffic_gbps in percent of the measured read ceiling.
         kernel_sum_ms: Plain sum of durations, overlaps counted twice.
+        traffic: The reads and writes that traffic_bytes is the sum of.
     """
 
     phase: str
@@ -136,6 +141,7 @@ class PhaseRow:
     traffic_basis: str | None
     ceiling_pct: float | None
     kernel_sum_ms: Summary
+    traffic: tuple[Movement, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -357,6 +363,10 @@ def _typed(hint: Any, value: Any) -> Any:
         return tuple(_typed(get_args(hint)[0], item) for item in value)
     if hasattr(hint, "__dataclass_fields__"):
         return _decode(hint, value)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise TypeError(f"{value!r} is none of {get_args(hint)}")
+        return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     expected = get_origin(hint) or hint
@@ -381,12 +391,12 @@ _SUMMARY_SCHEMA: dict[str, pl.DataType] = {
 
 
 def _frame(kind: type[PhaseRow | PartRow], rows: tuple[Any, ...]) -> pl.DataFrame:
-    """Rows as a typed frame, summaries spread over columns, dictionaries left out."""
+    """Rows as a typed frame, summaries spread over columns, dictionaries and lists left out."""
     schema: dict[str, pl.DataType] = {}
     for name, hint in get_type_hints(kind).items():
         if hint is Summary:
             schema |= {f"{name}{suffix}": dtype for suffix, dtype in _SUMMARY_SCHEMA.items()}
-        elif get_origin(hint) is not dict:
+        elif get_origin(hint) not in (dict, tuple):
             arms = [arm for arm in get_args(hint) or (hint,) if arm is not type(None)]
             schema[name] = _FRAME_TYPES[arms[0]]
     return pl.DataFrame([_flat(row) for row in rows], schema=schema, orient="row")
@@ -399,6 +409,6 @@ def _flat(row: PhaseRow | PartRow) -> list[Any]:
         if isinstance(value, Summary):
             low, high = value.ci95 or (None, None)
             values += [value.median, value.mean, value.p05, value.p95, low, high]
-        elif not isinstance(value, dict):
+        elif not isinstance(value, dict | tuple):
             values.append(value)
     return values

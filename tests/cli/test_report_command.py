@@ -38,6 +38,7 @@ def test_every_flag_arrives(analyzed, tmp_path):
     flags = (
         "--checkpoint a --drafter b --draft-method dflash2 --draft-tokens 10 --draft-head c "
         "--bandwidth 273 --machine m --ceiling-gbps 240 --context-tokens 512 --batch 2 "
+        "--kv-dtype fp8 --gdn-dtype bfloat16 --no-replay "
         "--tokens-per-step 5.32 --device 1 --pid 99 --from 1.5s --to 2000ms "
         f"--rules {rules} --run r.toml"
     )
@@ -53,6 +54,9 @@ def test_every_flag_arrives(analyzed, tmp_path):
         "machine": "m",
         "ceiling_gbps": 240.0,
         "context_tokens": 512,
+        "kv_dtype": "fp8",
+        "gdn_dtype": "bfloat16",
+        "replay": False,
         "batch": 2,
         "tokens_per_step": 5.32,
         "device": 1,

@@ -63,7 +63,7 @@ def test_the_text_says_what_matters(report):
     text = draw(report, detail="phases", width=100, rich=False)
     row = next(line for line in text.splitlines() if line.startswith("target layers"))
     assert row.split() == ["target", "layers", "0.60", "60.0", "%", "##########", "0.120",
-                           "200.0", "80.0", "0.48"]  # fmt: skip
+                           "200.0", "200.0", "80.0", "0.48"]  # fmt: skip
     assert "A step reads 0.150 GB of weights in 1.00 ms, 150.0 GB/s, 60.0 % of the peak." in text
     assert "The floor is 0.60 ms; the largest loss is 0.12 ms, in the target layers." in (
         " ".join(text.split())
@@ -74,7 +74,7 @@ def test_the_text_says_what_matters(report):
 def test_narrow_terminals_keep_the_figures_that_matter(report):
     text = draw(report, detail="phases", width=40, rich=False)
     heading = next(line for line in text.splitlines() if line.startswith("phase"))
-    assert heading.split() == ["phase", "ms", "GB/s", "%", "of", "peak"]
+    assert heading.split() == ["phase", "ms", "all", "GB/s", "%", "of", "peak"]
 
 
 def test_without_bytes_the_text_says_which_option_adds_them():

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from tracebook.config import DraftMethod
+from tracebook.config import DTYPES, DraftMethod
 from tracebook.errors import TracebookError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -40,6 +40,13 @@ _RUN_OPTIONS = (
     click.option("--machine", metavar="NAME", help="Name in the machine table."),
     click.option("--ceiling-gbps", type=float, metavar="GBPS", help="Measured read ceiling."),
     click.option("--context-tokens", type=int, metavar="N", help="Tokens in the context."),
+    click.option("--kv-dtype", type=click.Choice(DTYPES), help="Dtype of the KV cache."),
+    click.option("--gdn-dtype", type=click.Choice(DTYPES), help="Dtype of recurrent state."),
+    click.option(
+        "--replay/--no-replay",
+        default=None,
+        help="Whether recurrent state is replayed, not stored at each position.",
+    ),
     click.option("--batch", type=int, metavar="N", help="Sequences decoded at once."),
     click.option("--tokens-per-step", type=float, metavar="N", help="Tokens a step yields."),
     click.option("--device", type=int, metavar="N", help="Device to examine."),

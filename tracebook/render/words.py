@@ -31,12 +31,13 @@ class Column:
 PHASE_COLUMNS = (
     Column("phase", text=True),
     Column("ms"),
-    Column("share", drop=3),
+    Column("share", drop=5),
     Column("", text=True, drop=4),
     Column("GB", drop=2),
-    Column("GB/s"),
+    Column("GB/s", drop=3),
+    Column("all GB/s"),
     Column("% of peak"),
-    Column("% of ceiling", drop=5),
+    Column("% of ceiling", drop=6),
     Column("floor ms", drop=1),
 )
 
@@ -76,7 +77,7 @@ def phase_table(report: Report, bars: dict[str, str]) -> tuple[list[Column], lis
     steps, total = report.steps, report.total
     rows = [_phase_cells(row, bars.get(row.phase, "")) for row in report.phase_rows]
     idle = ["idle", number_text(steps.idle_ms.median, 2), _share_text(steps.idle_share)]
-    rows.append([*idle, bars.get("idle", ""), "-", "-", "-", "-", "-"])
+    rows.append([*idle, bars.get("idle", ""), *["-"] * 6])
     rows.append(
         [
             "step",
@@ -84,6 +85,7 @@ def phase_table(report: Report, bars: dict[str, str]) -> tuple[list[Column], lis
             _share_text(1.0),
             "",
             gb_text(total.weight_bytes),
+            number_text(total.weight_gbps, 1),
             number_text(total.traffic_gbps, 1),
             number_text(total.roofline_pct, 1),
             number_text(total.ceiling_pct, 1),
@@ -103,6 +105,7 @@ def _phase_cells(row: PhaseRow, bar: str) -> list[str]:
         _share_text(row.share),
         bar,
         gb_text(row.weight_bytes or None),
+        number_text(row.weight_gbps, 1),
         number_text(row.traffic_gbps, 1),
         number_text(row.roofline_pct, 1),
         number_text(row.ceiling_pct, 1),
@@ -237,6 +240,8 @@ def verdict(report: Report) -> str:
         f"A step reads {gb_text(total.weight_bytes)} GB of weights in {wall:.2f} ms, "
         f"{number_text(total.weight_gbps, 1)} GB/s"
     )
+    if total.traffic_bytes is not None and total.traffic_bytes > total.weight_bytes:
+        speed += f"; with state and caches {number_text(total.traffic_gbps, 1)} GB/s"
     if total.roofline_pct is None or total.floor_ms is None:
         return speed + "."
     losses = [
@@ -256,7 +261,14 @@ def _spoken(phase: str) -> str:
 
 def footnote(report: Report) -> str | None:
     """What the byte columns count."""
-    bases = sorted({row.traffic_basis for row in report.phase_rows if row.traffic_basis})
-    if not bases:
+    moved = [movement for row in report.phase_rows for movement in row.traffic]
+    if not moved:
         return None
-    return f"GB and GB/s count {', '.join(bases)}; phases without a figure read no weights."
+    more = dict.fromkeys(m.name.replace("_", " ") for m in moved if m.name != "weights")
+    if not more:
+        return "All figures count weights only; phases without one read no weights."
+    listed = ", ".join(more)
+    return (
+        f"GB and GB/s count weights only. All GB/s, percent and floor add {listed}; "
+        "activations stay in caches and are not counted."
+    )
