@@ -27,6 +27,7 @@ from tracebook.config import FLAGS, DraftMethod, RunDescription, describe_run, i
 from tracebook.errors import CheckpointError, RunDescriptionError
 from tracebook.importers import open_trace
 from tracebook.kernels.attempts import Alternatives
+from tracebook.kernels.kinds import Choice
 from tracebook.kernels.label import label_kernels
 from tracebook.kernels.labels import Labelled
 from tracebook.machine import Machine, resolve_machine
@@ -52,7 +53,8 @@ class Options(TypedDict, total=False):
         kv_dtype: Dtype of the KV cache.
         gdn_dtype: Dtype of the recurrent state.
         replay: Whether recurrent state is replayed; by default the trace tells.
-        batch: Sequences decoded at once.
+        batch: Sequences decoded at once; selects the steps of that batch.
+        signature: Kind of step to account for, by the hash that reports list.
         tokens_per_step: Tokens that a step yields, all sequences together.
         device: Device to examine, where the trace holds several.
         pid: Process to examine, where the trace holds several.
@@ -75,6 +77,7 @@ class Options(TypedDict, total=False):
     gdn_dtype: str | None
     replay: bool | None
     batch: int | None
+    signature: str | None
     tokens_per_step: float | None
     device: int | None
     pid: int | None
@@ -161,6 +164,7 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
         pid=options.get("pid"),
         rules=Path(rules) if rules is not None else None,
         alternatives=alternatives,
+        choice=_choice(options, run),
     )
     if labelled.device != device:
         machine = _machine(trace, labelled.device, run)
@@ -168,6 +172,15 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
     capture = [n for n in capture_notices(trace) if not n.code.startswith("several_")]
     labelled = replace(labelled, notices=(*capture, *notices, *labelled.notices))
     return Examined(trace, run, machine, labelled, models)
+
+
+def _choice(options: Options, run: RunDescription) -> Choice:
+    """Which kind of step to account for; a batch in run.toml describes, it does not choose."""
+    return Choice(
+        signature=options.get("signature"),
+        batch=options.get("batch"),
+        rows_per_sequence=1 + (run.draft_tokens or 0),
+    )
 
 
 def describe(path: str | Path, options: Options) -> RunDescription:

@@ -47,7 +47,17 @@ _RUN_OPTIONS = (
         default=None,
         help="Whether recurrent state is replayed, not stored at each position.",
     ),
-    click.option("--batch", type=int, metavar="N", help="Sequences decoded at once."),
+    click.option(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="Sequences decoded at once; takes the steps of that batch where there are several.",
+    ),
+    click.option(
+        "--signature",
+        metavar="HASH",
+        help="Account for this kind of step (as listed among those left out).",
+    ),
     click.option("--tokens-per-step", type=float, metavar="N", help="Tokens a step yields."),
     click.option("--device", type=int, metavar="N", help="Device to examine."),
     click.option("--pid", type=int, metavar="N", help="Process to examine."),
