@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help report test lint format types accuracy clean
+.PHONY: help report test lint format types accuracy power clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -33,6 +33,9 @@ types: $(INSTALLED) ## Static types
 accuracy: $(INSTALLED) ## Score the labels on generated traces (minutes)
 	@$(BIN)/python -m tests.accuracy.generate --out build/accuracy
 	@$(BIN)/python -m tests.accuracy.score build/accuracy
+
+power: $(INSTALLED) ## How often checks are right, by simulation (a minute)
+	@$(BIN)/python -m benchmarks.power
 
 clean: ## Remove the environment and what tools left
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,7 +19,7 @@ _GATE_OPTIONS = (
         default="2%",
         show_default=True,
         metavar="PART",
-        help="Change of a phase that counts, as 2% or 0.02; a quarter of it holds for the step.",
+        help="Change of a phase that counts, as 2% or 0.02; 0.3 of it holds for the step.",
     ),
     click.option(
         "--phase",

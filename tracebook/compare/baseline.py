@@ -69,8 +69,8 @@ class Run:
             without a checkpoint.
         phases_trusted: False where the plan does not fit the kernels.
         parts: Kernels by role, for telling what is behind a change.
-        clock_mhz: Median clock of the processors during the steps, where the export
-            has it.
+        clock: Median clock of the processors during the steps, in the unit of the
+            export, None where it has none.
     """
 
     report: Mapping[str, Any]
@@ -80,7 +80,7 @@ class Run:
     plan_bytes: Mapping[str, int] | None = None
     phases_trusted: bool = True
     parts: tuple[Part, ...] = ()
-    clock_mhz: float | None = None
+    clock: float | None = None
 
     @property
     def steps(self) -> int:
@@ -99,8 +99,7 @@ class Noise:
     Attributes:
         runs: Runs that it was learned from.
         between_runs: `step`, `idle` or phase to the standard deviation of a run's
-            median, as a fraction of it; what the steps within a run explain is taken
-            out.
+            median, as a fraction of it.
     """
 
     runs: int
@@ -232,7 +231,7 @@ def _run_document(run: Run) -> dict[str, Any]:
         "report": run.report,
         "plan_bytes": None if run.plan_bytes is None else dict(run.plan_bytes),
         "phases_trusted": run.phases_trusted,
-        "clock_mhz": run.clock_mhz,
+        "clock": run.clock,
         "wall_ns": run.wall_ns.tolist(),
         "idle_ns": run.idle_ns.tolist(),
         "phases_ns": {phase: values.tolist() for phase, values in run.phases_ns.items()},
@@ -250,7 +249,7 @@ def _run(entry: Mapping[str, Any]) -> Run:
     if not np.array_equal(sum(phases.values(), idle), wall):
         raise ValueError("phases and idle do not add up to the steps")
     planned = entry.get("plan_bytes")
-    clock = entry.get("clock_mhz")
+    clock = entry.get("clock")
     report = entry["report"]
     if not isinstance(report, dict):
         raise TypeError("its report is not an object")
@@ -262,7 +261,7 @@ def _run(entry: Mapping[str, Any]) -> Run:
         plan_bytes=None if planned is None else {str(k): int(v) for k, v in planned.items()},
         phases_trusted=bool(entry.get("phases_trusted", True)),
         parts=_parts(entry.get("parts") or {}),
-        clock_mhz=None if clock is None else float(clock),
+        clock=None if clock is None else float(clock),
     )
 
 

@@ -213,8 +213,8 @@ def _between_runs(
 ) -> tuple[Floats, float]:
     """Variance between runs of one build, in ns squared, and its degrees of freedom.
 
-    It is what the runs at hand differ by beyond their errors, or what was calibrated,
-    whichever is more. Where neither is known it is zero, with no degrees of freedom.
+    It is what the runs at hand differ by, or what was calibrated, whichever is more.
+    Where neither is known it is zero, with no degrees of freedom.
     """
     variance, df = np.zeros(len(names)), 0.0
     seen = len(old) + len(new) - 2
@@ -224,8 +224,7 @@ def _between_runs(
             for side in (old, new)
             for centre in [np.mean([run.median for run in side], axis=0)]
         )
-        errors = np.mean([run.error**2 for side in (old, new) for run in side], axis=0)
-        variance, df = np.maximum(squares / seen - errors, 0.0), float(seen)
+        variance, df = squares / seen, float(seen)
     if noise is not None:
         learned = np.array([noise.between_runs.get(name, 0.0) for name in names])
         variance = np.maximum(variance, (learned * level) ** 2)

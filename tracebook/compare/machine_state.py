@@ -121,8 +121,10 @@ def _slow_group(values: Floats) -> np.ndarray | None:
     left = np.cumsum(ordered)[:-1] / count
     right = (ordered.sum() - np.cumsum(ordered)[:-1]) / (n - count)
     between = count * (n - count) * (right - left) ** 2
-    cut = least - 1 + int(np.argmax(between[least - 1 : n - least]))
+    cut = int(np.argmax(between))
     low, high = ordered[: cut + 1], ordered[cut + 1 :]
+    if min(len(low), len(high)) < least:
+        return None
     gap = float(np.median(high) - np.median(low))
     spread = math.sqrt((_spread(low) ** 2 + _spread(high) ** 2) / 2)
     third = gap / 3
@@ -140,7 +142,7 @@ def _spread(values: Floats) -> float:
 
 def clock_ratio(old: Sequence[Run], new: Sequence[Run]) -> float | None:
     """New over old median clock, where every run has one."""
-    clocks = [[run.clock_mhz for run in side] for side in (old, new)]
+    clocks = [[run.clock for run in side] for side in (old, new)]
     if any(clock is None or clock <= 0 for side in clocks for clock in side):
         return None
     first, second = (float(np.mean([c for c in side if c is not None])) for side in clocks)

@@ -54,7 +54,7 @@ def judge(found: Comparison) -> Outcome:
         rows = (*worse, *([found.step] if found.step.verdict == "worse" else []))
         reasons = tuple(Notice(f"{row.quantity}_worse", sentence(row)) for row in rows)
         return Outcome("regression", _regression(found, worse), reasons, rows)
-    untold = [row for row in found.rows if row.verdict == "unknown" and _must_be_known(found, row)]
+    untold = [row for row in found.rows if _must_be_known(found, row)]
     if untold:
         names = (called(row.quantity) for row in untold)
         return Outcome(
@@ -69,9 +69,16 @@ def judge(found: Comparison) -> Outcome:
 _QUIETER = "Record more steps, on a quieter machine, or with locked clocks."
 
 
+#: A check that could have missed a step slower by this part does not pass.
+_MISSED = 0.1
+
+
 def _must_be_known(found: Comparison, row: Row) -> bool:
-    """The step, and what a gate was set for by name, may not stay unknown."""
-    return row.quantity == STEP or row.quantity in found.gates.per_quantity
+    """What was gated by name may not stay unknown, nor may a large change of the step."""
+    if row.verdict != "unknown":
+        return False
+    named = row.quantity in found.gates.per_quantity
+    return named or (row.quantity == STEP and row.seen_ms > _MISSED * row.old_ms)
 
 
 def sentence(row: Row) -> str:
@@ -128,8 +135,12 @@ def _passed(found: Comparison) -> str:
         faster = f"{-step.change_ms:.2f} ms ({step.change_pct or 0:+.1f} %)"
         return f"No regression; the step is faster by {faster}."
     text = f"No regression: the step takes {step.new_ms:.2f} ms, {step.old_ms:.2f} before."
-    vague = [called(row.quantity) for row in found.rows if row.verdict == "unknown"]
-    return text + (f" Not to be told: {_listed(vague)}." if vague else "")
+    vague = [
+        f"{called(row.quantity)} below {row.seen_ms:.2f} ms"
+        for row in found.rows
+        if row.verdict == "unknown"
+    ]
+    return text + (f" Could have been missed: changes of {_listed(vague)}." if vague else "")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ import polars as pl
 from tracebook.account import account
 from tracebook.analysis import Examined, Options, examine
 from tracebook.compare.baseline import Part, Run
+from tracebook.importers.clocks import processor_clock
 from tracebook.kernels.labels import Labelled
 from tracebook.phases import Phase
 from tracebook.step_time import StepTime, group, share_out, sum_per_step, time_per_step
@@ -61,7 +62,20 @@ def run_of(examined: Examined, *, keep_paths: bool = False) -> Run:
         plan_bytes=_plan_bytes(labelled),
         phases_trusted=labelled.verdict is None or labelled.verdict.phases_trusted,
         parts=_parts(labelled, time, examined.trace.names),
+        clock=_clock(examined),
     )
+
+
+def _clock(examined: Examined) -> float | None:
+    """Median clock of the processors from the first kept step to the last."""
+    labelled = examined.labelled
+    found = processor_clock(
+        examined.trace.info.path,
+        device=labelled.device,
+        from_ns=labelled.steps["start_ns"][0],
+        to_ns=labelled.steps["end_ns"][-1],
+    )
+    return None if found is None else found[1]
 
 
 def _drop_paths(document: dict[str, Any]) -> None:
