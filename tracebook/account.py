@@ -24,6 +24,7 @@ from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.labels import Labelled
 from tracebook.machine import Machine
 from tracebook.phases import Phase
+from tracebook.regimes import find_regimes
 from tracebook.report import (
     Dropped,
     MachineFacts,
@@ -193,6 +194,7 @@ def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | Non
         idle_ms=summarise_ns(time.idle_ns),
         kernel_sum_ms=summarise_ns(whole),
         tokens_per_s=rounded(tokens_per_step / wall_ms.median * 1e3) if tokens_per_step else None,
+        regimes=find_regimes(time.wall_ns - time.idle_ns),
     )
 
 

@@ -104,6 +104,18 @@ def _about_steps(report: Report) -> list[Notice]:
                 f"Record {FEWEST_FOR_INTERVAL} steps or more, better 30.",
             )
         )
+    if steps.regimes:
+        fast, slow = steps.regimes
+        found.append(
+            Notice(
+                "two_regimes",
+                f"The steps fall into two groups: {fast.steps} are busy for {fast.busy_ms:.2f} ms "
+                f"(steps {fast.first_step} to {fast.last_step}), {slow.steps} for "
+                f"{slow.busy_ms:.2f} ms (steps {slow.first_step} to {slow.last_step}).",
+                "A clock, power or thermal change? Medians mix both: look at a part of the "
+                "capture with --from and --to.",
+            )
+        )
     surplus = steps.kernel_sum_ms.mean - steps.busy_ms.mean
     if surplus > OVERLAP_SHARE * steps.busy_ms.mean:
         found.append(

@@ -19,6 +19,7 @@ import polars as pl
 
 from tracebook.errors import ReportVersionError
 from tracebook.notices import Notice
+from tracebook.regimes import Regime
 from tracebook.stats import Summary
 from tracebook.step_detail import MedianStep, StepSamples
 from tracebook.traffic import Movement
@@ -94,6 +95,7 @@ class StepFacts:
     idle_ms: Summary
     kernel_sum_ms: Summary
     tokens_per_s: float | None
+    regimes: tuple[Regime, ...] = ()
 
     @property
     def idle_share(self) -> float:

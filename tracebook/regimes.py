@@ -1,0 +1,90 @@
+"""Two regimes in one capture: steps that fall into two separate groups by their time.
+
+A clock that drops halfway or a machine that flips between two states gives a median
+that no step has. The groups are found, shown apart and warned of.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+#: The smaller group holds at least this part of the steps and this many of them.
+GROUP_SHARE, GROUP_STEPS = 0.15, 5
+#: Medians lie this many spreads apart (Ashman's D: a normal distribution cut at its mean
+#: has 2.6, a uniform one 3.5), and by this factor at least.
+GROUP_GAP, LEAST_FACTOR = 4.5, 0.03
+#: Hardly any step lies in the middle third between the medians.
+BETWEEN_SHARE = 0.12
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Steps of one regime: how many, their median busy time, and which come first and last."""
+
+    steps: int
+    busy_ms: float
+    first_step: int
+    last_step: int
+
+
+def two_groups(logarithms: Floats) -> Bools | None:
+    """Split values in two separate groups, if they are two.
+
+    Args:
+        logarithms: ln of the step times, shape (steps,).
+
+    Returns:
+        True for the upper group, shape (steps,); None where the values are one group.
+    """
+    n = len(logarithms)
+    least = max(GROUP_STEPS, math.ceil(GROUP_SHARE * n))
+    if n < 2 * least:
+        return None
+    ordered = np.sort(logarithms)
+    # Otsu's cut: the two means explain as much of the variance as two can.
+    count = np.arange(1, n)
+    left = np.cumsum(ordered)[:-1] / count
+    right = (ordered.sum() - np.cumsum(ordered)[:-1]) / (n - count)
+    cut = int(np.argmax(count * (n - count) * (right - left) ** 2))
+    low, high = ordered[: cut + 1], ordered[cut + 1 :]
+    if min(len(low), len(high)) < least:
+        return None
+    gap = float(np.median(high) - np.median(low))
+    spread = math.sqrt((_spread(low) ** 2 + _spread(high) ** 2) / 2)
+    third = gap / 3
+    inside = (ordered > np.median(low) + third) & (ordered < np.median(high) - third)
+    apart = gap > GROUP_GAP * spread and gap >= math.log1p(LEAST_FACTOR)
+    if not apart or inside.sum() > BETWEEN_SHARE * n:
+        return None
+    return np.asarray(logarithms > ordered[cut])
+
+
+def _spread(values: Floats) -> float:
+    """Standard deviation that a few outliers do not move: from the median deviation."""
+    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
+
+
+def find_regimes(busy_ns: NDArray[np.int64]) -> tuple[Regime, ...]:
+    """Describe the two regimes of a capture, the faster first; empty where there is one.
+
+    Args:
+        busy_ns: Busy time of each step in time order, ns.
+    """
+    if not len(busy_ns) or busy_ns.min() <= 0:
+        return ()
+    upper = two_groups(np.log(busy_ns.astype(np.float64)))
+    if upper is None:
+        return ()
+    regimes = []
+    for group in (~upper, upper):
+        where = np.flatnonzero(group)
+        median = float(np.median(busy_ns[group])) / 1e6
+        regimes.append(Regime(len(where), round(median, 6), int(where[0]), int(where[-1])))
+    return tuple(regimes)
