@@ -27,6 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "tracebook.cli.report_command:report_command",
         "Time, bytes and GB/s of each phase of a decode step.",
     ),
+    "plot": (
+        "tracebook.cli.plot_command:plot_command",
+        "Pictures: breakdown, roofline, steps, timeline, layers, flow.",
+    ),
     "kernels": (
         "tracebook.cli.kernels_command:kernels_command",
         "Every kernel with its phase, layer and matrix.",

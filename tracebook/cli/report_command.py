@@ -59,7 +59,7 @@ def report_command(
     """
     from tracebook.render import render
 
-    report = _report(trace, options)
+    report = report_of(trace, options)
     if output is None or str(output) == "-":
         text = render(report, format_name, detail=detail, terminal=sys.stdout.isatty())
         click.echo(text, nl=False)
@@ -89,7 +89,7 @@ def _verify(trace: Path, against: Path | None) -> None:
         )
 
 
-def _report(trace: Path, options: dict[str, Any]) -> Report:
+def report_of(trace: Path, options: dict[str, Any]) -> Report:
     """Analyse a trace, or load a report that was saved."""
     from tracebook.report import Report, is_saved_report
 

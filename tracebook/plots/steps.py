@@ -1,0 +1,98 @@
+"""The kept steps over the capture: how steady they are, and which phases vary."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from tracebook.phase_styles import phase_styles
+from tracebook.phases import Phase
+from tracebook.plots.canvas import (
+    FAINT,
+    INK,
+    caption,
+    drawn,
+    grid,
+    legend_below,
+    phase_label,
+    picture,
+    samples_of,
+)
+from tracebook.report import Report
+from tracebook.step_detail import StepSamples
+
+#: Phases drawn below: those that vary most.
+_VARYING = 5
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+@drawn
+def draw(report: Report, *, width_in: float) -> Figure:
+    """Draw the steps; see `Plots.steps`."""
+    samples = samples_of(report)
+    start_s = np.array(samples.start_ms) / 1e3
+    wall = np.array(samples.wall_ms)
+    figure = picture(width_in, 5.2)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    gaps = _gaps(samples)
+    for axes in (above, below):
+        for begin, end in gaps:
+            axes.axvspan(begin, end, color=FAINT, alpha=0.6, linewidth=0)
+    many = len(wall) > 200
+    above.plot(start_s, wall, ".", color=INK, markersize=2 if many else 6)
+    median = report.steps.wall_ms.median
+    above.axhline(median, color=INK, linewidth=1)
+    for edge in (report.steps.wall_ms.p05, report.steps.wall_ms.p95):
+        above.axhline(edge, color=INK, linewidth=0.8, linestyle=":")
+    above.set_ylabel("time of a step (ms)")
+    above.set_title(f"{caption(report)}: {report.steps.kept} steps kept of {report.steps.found}")
+    grid(above)
+    handles: list[Line2D | Patch] = [
+        Line2D([], [], color=INK, label=f"median, {median:.2f} ms"),
+        Line2D([], [], color=INK, linestyle=":", label="5 and 95 %"),
+    ]
+    if gaps:
+        handles.append(Patch(color=FAINT, alpha=0.6, label="steps left out"))
+    handles += _phases(below, start_s, samples, many=many)
+    below.axhline(0, color=INK, linewidth=0.8)
+    below.set_ylabel("off its median (ms)")
+    below.set_xlabel("time since the capture began (s)")
+    grid(below)
+    figure.align_ylabels()
+    legend_below(figure, handles)
+    return figure
+
+
+def _gaps(samples: StepSamples) -> list[tuple[float, float]]:
+    """Stretches in s between kept steps that no kept step fills."""
+    ends = np.array(samples.start_ms) + np.array(samples.wall_ms)
+    starts = np.array(samples.start_ms)[1:]
+    apart = np.flatnonzero(starts - ends[:-1] > 0.5 * np.median(samples.wall_ms))
+    return [(float(ends[i]) / 1e3, float(starts[i]) / 1e3) for i in apart]
+
+
+def _phases(axes: Axes, start_s: np.ndarray, samples: StepSamples, *, many: bool) -> list[Line2D]:
+    """The phases that vary most, each as its distance from its own median."""
+    times = {phase: np.array(values) for phase, values in samples.phases_ms.items()}
+    times[Phase.IDLE.value] = np.array(samples.idle_ms)
+    spread = {phase: float(np.ptp(values)) for phase, values in times.items()}
+    chosen = sorted(spread, key=lambda phase: -spread[phase])[:_VARYING]
+    handles = []
+    for phase, marker in zip([p for p in times if p in chosen], _MARKERS, strict=False):
+        colour = "#8a8a8a" if phase == Phase.IDLE else phase_styles()[phase].colour
+        (line,) = axes.plot(
+            start_s,
+            times[phase] - np.median(times[phase]),
+            color=colour,
+            linewidth=0.9,
+            marker=None if many else marker,
+            markersize=5,
+            markeredgecolor=INK,
+            markeredgewidth=0.5,
+            label=phase_label(phase),
+        )
+        handles.append(line)
+    return handles
