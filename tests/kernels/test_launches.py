@@ -1,0 +1,100 @@
+"""Launch order: what the host said, not how streams interleave."""
+
+from __future__ import annotations
+
+import random
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracebook.kernels.launches import launch_order
+from tracebook.trace import KERNEL_SCHEMA
+
+from .toy import make_trace
+
+
+def frame(rows):
+    """Rows of (id, start, end, correlation), graph node and stream where given."""
+    base = dict.fromkeys(KERNEL_SCHEMA) | {"device": 0, "pid": 1, "name_id": 0, "stream": 7}
+    keys = ("kernel_id", "start_ns", "end_ns", "correlation_id", "graph_node_id", "stream")
+    filled = [base | dict(zip(keys, row, strict=False)) for row in rows]
+    return make_trace(filled, ["k"]).kernels
+
+
+def ids(ordered):
+    return ordered["kernel_id"].to_list()
+
+
+def test_a_side_stream_that_runs_early_stays_where_it_was_launched():
+    """Launched 1, 2, 3; the second stream starts number 3 before number 2."""
+    ordered = launch_order(frame([(1, 0, 10, 1), (2, 30, 40, 2), (3, 12, 14, 3, None, 9)]))
+    assert ids(ordered) == [1, 2, 3]
+    assert ordered["launch"].n_unique() == 3
+    assert not ordered["in_graph"].any()
+
+
+def test_nodes_of_a_graph_stand_in_their_usual_order():
+    """Two branches swap places in one of three replays; the mean offset decides."""
+    rows = []
+    for replay, (left, right) in enumerate([(100, 200), (100, 200), (190, 180)]):
+        base = 10_000 * replay
+        rows += [
+            (10 * replay + 1, base, base + 50, replay, 70),
+            (10 * replay + 2, base + left, base + left + 5, replay, 71),
+            (10 * replay + 3, base + right, base + right + 5, replay, 72),
+        ]
+    ordered = launch_order(frame(rows))
+    assert ids(ordered) == [1, 2, 3, 11, 12, 13, 21, 22, 23]
+    assert ordered["in_graph"].all()
+    assert ordered["launch"].to_list() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_kernels_of_one_launch_without_node_ids_are_a_graph_too():
+    ordered = launch_order(frame([(1, 0, 5, 4), (2, 6, 9, 4), (3, 20, 25, 5)]))
+    assert ordered["in_graph"].to_list() == [True, True, False]
+    assert ordered["launch"].to_list() == [0, 0, 1]
+
+
+def test_too_few_ids_mean_start_order():
+    """2 of 100 ids are missing; the ids alone would turn the order round."""
+    rows = [(i, 100 * i, 100 * i + 50, 200 - i if i > 2 else None) for i in range(1, 101)]
+    assert ids(launch_order(frame(rows))) == list(range(1, 101))
+
+
+def test_one_missing_id_in_two_hundred_does_not_matter():
+    rows = [(i, 100 * i, 100 * i + 50, i if i != 50 else None) for i in range(1, 201)]
+    rows[149] = (150, 100 * 149 - 5, 100 * 149 - 1, 150, None, 9)  # early on another stream
+    assert ids(launch_order(frame(rows))) == list(range(1, 201))
+
+
+def test_ids_that_contradict_the_clock_are_not_believed():
+    """Every kernel starts 3 ms before the one launched before it."""
+    rows = [(i, 3_000_000 * i, 3_000_000 * i + 10, 100 - i) for i in range(1, 21)]
+    assert ids(launch_order(frame(rows))) == list(range(1, 21))
+
+
+def test_no_kernels():
+    ordered = launch_order(pl.DataFrame(schema=pl.Schema(KERNEL_SCHEMA)))
+    assert ordered.is_empty()
+    assert {"launch", "in_graph"} <= set(ordered.columns)
+
+
+launched = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 5_000_000), st.integers(1, 900)), max_size=30
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(launched, st.randoms(use_true_random=False))
+def test_order_of_rows_never_matters_and_no_row_is_lost(kernels, rng):
+    rows = [(i, start, start + ns, corr) for i, (corr, start, ns) in enumerate(kernels, start=1)]
+    shuffled = list(rows)
+    random.Random(rng.random()).shuffle(shuffled)
+    ordered = launch_order(frame(rows))
+    assert sorted(ids(ordered)) == [row[0] for row in rows]
+    assert ordered.equals(launch_order(frame(shuffled)))
+    launch = ordered["launch"].to_list()
+    assert launch == sorted(launch)
+    if ids(ordered) != ids(ordered.sort("start_ns", "end_ns", "kernel_id")):
+        assert ordered["correlation_id"].is_sorted()
