@@ -170,7 +170,8 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
         machine = _machine(trace, labelled.device, run)
     # Of several devices or processes the labels tell which one was taken.
     capture = [n for n in capture_notices(trace) if not n.code.startswith("several_")]
-    labelled = replace(labelled, notices=(*capture, *notices, *labelled.notices))
+    planned = labelled.plan.notices if labelled.plan is not None else ()
+    labelled = replace(labelled, notices=(*capture, *notices, *planned, *labelled.notices))
     return Examined(trace, run, machine, labelled, models)
 
 
@@ -284,6 +285,7 @@ def plan_settings(run: RunDescription, models: Models) -> dict[str, Any]:
         "method": run.draft_method or "none",
         "draft_tokens": run.draft_tokens,
         "ranks": run.tensor_parallel or 1,
+        "batch": run.batch or 1,
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from small_files import Tensors
 
@@ -376,3 +377,124 @@ def test_nothing_known(ledger: Callable[..., Ledger]) -> None:
     found = ledger(bf16({"a.b.c": [H], "x": [H]}))
     assert found.family == "unknown"
     assert found.bytes_of("unassigned") == 2 * H * BF16
+
+
+def test_more_sequences_are_routed_to_more_experts(ledger: Callable[..., Ledger]) -> None:
+    found = ledger({**moe_layer("model.layers.0", 8), **ENDS}, num_experts=8, num_experts_per_tok=2)
+    # 8 (1 - (1 - 2/8)^4) = 5.46875 distinct experts for four sequences
+    assert expert_bytes(build_plan(found, batch=4)) == pytest.approx(5.46875 * EXPERT, abs=3)
+
+
+def test_the_first_draft_pass_takes_in_all_verified_positions(
+    ledger: Callable[..., Ledger],
+) -> None:
+    tensors = {
+        **dense_layer("model.layers.0"),
+        **ENDS,
+        **moe_layer("mtp.layers.0", 8),
+        **bf16({"mtp.fc.weight": [H, 2 * H], "mtp.norm.weight": [H]}),
+    }
+    found = ledger(tensors, num_experts=8, num_experts_per_tok=2)
+    plan = build_plan(found, method="mtp", draft_tokens=2)
+    per_pass = [
+        sum(read.weight_bytes for read in block.reads if read.op.startswith("experts"))
+        for block in plan.blocks
+        if block.name == "draft"
+    ]
+    assert per_pass == pytest.approx([4.625 * EXPERT, 2 * EXPERT], abs=3)
+
+
+def test_ranks_divide_matrices_but_not_what_each_holds_whole(
+    ledger: Callable[..., Ledger],
+) -> None:
+    tensors = {**moe_layer("model.layers.0", 8), **ENDS}
+    found = ledger(tensors, num_experts=8, num_experts_per_tok=2, num_key_value_heads=2)
+    one, four = build_plan(found), build_plan(found, ranks=4)
+    share = {
+        b.op: a.weight_bytes / b.weight_bytes for a, b in zip(one.reads, four.reads, strict=True)
+    }
+    assert share["router"] == 1
+    assert share["q"] == share["o"] == share["shared_up"] == share["head"] == 4
+    assert share["k"] == share["v"] == 2  # two heads for four ranks: two ranks hold each
+    assert share["experts_down"] == pytest.approx(4, rel=1e-3)
+
+
+def test_gemma_with_embeddings_of_each_layer(ledger: Callable[..., Ledger]) -> None:
+    """Gemma 3n: a table of per-layer embeddings is gathered by rows, LAuReL and gates are read."""
+    small, layers = 16, 2
+    tensors = dict(ENDS) | bf16(
+        {
+            "model.embed_tokens_per_layer.weight": [V, small * layers],
+            "model.per_layer_model_projection.weight": [small * layers, H],
+            "model.per_layer_projection_norm.weight": [small],
+            "model.altup_projections.0.weight": [H, H],
+            "model.altup_unembed_projections.0.weight": [H, H],
+        }
+    )
+    del tensors["lm_head.weight"]
+    for layer in range(layers):
+        tensors |= dense_layer(f"model.layers.{layer}")
+        tensors |= bf16(
+            {
+                f"model.layers.{layer}.per_layer_input_gate.weight": [small, H],
+                f"model.layers.{layer}.per_layer_projection.weight": [H, small],
+                f"model.layers.{layer}.post_per_layer_input_norm.weight": [H],
+                f"model.layers.{layer}.laurel.linear_left.weight": [small, H],
+                f"model.layers.{layer}.laurel.linear_right.weight": [H, small],
+                f"model.layers.{layer}.laurel.post_laurel_norm.weight": [H],
+                f"model.layers.{layer}.altup.modality_router.weight": [2, H],
+                f"model.layers.{layer}.altup.router_norm.weight": [H],
+            }
+        )
+    found = ledger(tensors, tie_word_embeddings=True)
+    assert_known(found, "gemma")
+    gathered = found.modules.filter(pl.col("read") == "rows")
+    assert gathered["module"].to_list() == ["model.embed_tokens_per_layer"]
+    plan = build_plan(found)
+    assert total(plan) == found.read_per_step == found.payload_bytes - V * small * layers * BF16
+    assert {"laurel_left", "laurel_right", "per_layer_gate", "per_layer_projection"} <= set(
+        ops(plan, 1)
+    )
+
+
+def test_deepseek_v4_in_its_own_naming(ledger: Callable[..., Ledger]) -> None:
+    """I8 pairs of FP4 with E8M0 scales, `attn`, `ffn`, `embed`, `head`, MTP as `mtp.0.`."""
+
+    def layer(prefix: str) -> dict[str, tuple[str, list[int]]]:
+        tensors = {
+            f"{prefix}.attn.wq_a.weight": ("F8_E4M3", [32, H]),
+            f"{prefix}.attn.wq_a.scale": ("F8_E8M0", [1, 1]),
+            f"{prefix}.attn.wkv.weight": ("F8_E4M3", [16, H]),
+            f"{prefix}.attn.wkv.scale": ("F8_E8M0", [1, 1]),
+            f"{prefix}.attn.wo_b.weight": ("F8_E4M3", [H, 32]),
+            f"{prefix}.attn.wo_b.scale": ("F8_E8M0", [1, 1]),
+            f"{prefix}.attn_norm.weight": ("BF16", [H]),
+            f"{prefix}.ffn_norm.weight": ("BF16", [H]),
+            f"{prefix}.ffn.gate.weight": ("BF16", [4, H]),
+        }
+        for expert in range(4):
+            for name, (n, k) in {"w1": (F, H), "w2": (H, F), "w3": (F, H)}.items():
+                tensors[f"{prefix}.ffn.experts.{expert}.{name}.weight"] = ("I8", [n, k // 2])
+                tensors[f"{prefix}.ffn.experts.{expert}.{name}.scale"] = ("F8_E8M0", [n, k // 32])
+        return tensors
+
+    tensors = {
+        **layer("layers.0"),
+        **layer("mtp.0"),
+        "mtp.0.e_proj.weight": ("BF16", [H, H]),
+        "mtp.0.h_proj.weight": ("BF16", [H, H]),
+        "embed.weight": ("BF16", [V, H]),
+        "norm.weight": ("BF16", [H]),
+        "head.weight": ("BF16", [V, H]),
+    }
+    found = ledger(tensors, n_routed_experts=4, num_experts_per_tok=2)
+    assert found.family == "deepseek_v4"
+    experts = found.modules.filter((pl.col("block") == "experts") & (pl.col("part") == "target"))
+    assert experts["params"].sum() == 4 * 3 * F * H  # two values in each stored byte
+    assert experts["bytes"].sum() == 4 * 3 * (F * H // 2 + F * H // 32)
+    assert found.modules.filter(pl.col("part") == "mtp")["bytes"].sum() > 0
+    assert found.modules["bytes"].sum() == found.payload_bytes
+    plan = build_plan(found, method="mtp", draft_tokens=1)
+    assert [block.name for block in plan.blocks] == ["target", "output", "draft", "draft_head"]
+    half = sum(r.weight_bytes for r in build_plan(found).reads if r.op.startswith("experts"))
+    assert half == experts["bytes"].sum() // 2

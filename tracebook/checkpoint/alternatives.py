@@ -28,6 +28,7 @@ def plan_alternatives(
     method: str = "none",
     draft_tokens: int | None = None,
     ranks: int = 1,
+    batch: int = 1,
 ) -> list[Plan]:
     """Lay out what else may have run, given the same checkpoints.
 
@@ -38,6 +39,7 @@ def plan_alternatives(
         method: Draft method that was said.
         draft_tokens: Draft tokens that were said.
         ranks: Tensor-parallel ranks that were said.
+        batch: Sequences decoded at once.
 
     Returns:
         Plans, the likelier mistakes first; none of them is the plan that was said.
@@ -50,6 +52,7 @@ def plan_alternatives(
             "method": method,
             "draft_tokens": draft_tokens,
             "ranks": ranks,
+            "batch": batch,
         }
         try:
             plans.append(build_plan(target, **{**said, **changes}))  # type: ignore[arg-type]

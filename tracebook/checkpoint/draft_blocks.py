@@ -38,7 +38,8 @@ def sequential_blocks(
     within, final = small_parts(source, part)
     add_small(small, Phase.DRAFTER_LAYERS, within * passes)
     add_small(small, Phase.DRAFT_HEAD, final * passes)
-    use = expert_use(source, 1)
+    # The first pass also takes in all positions that were just verified, later ones one each.
+    first_use, use = expert_use(source, maker.positions), expert_use(source, maker.batch)
     fc = [row for row in rows if row.op == "fc"]
     if method == "eagle3" and fc:
         # It joins the target's hidden states once; later passes feed on the drafter's own.
@@ -53,7 +54,7 @@ def sequential_blocks(
         rest = [row for row in rows if row.layer in chosen and row.op != "fc"]
         reads = [
             *_model_reads(maker, first),
-            *maker.layer_reads(rest, Phase.DRAFTER_LAYERS, use),
+            *maker.layer_reads(rest, Phase.DRAFTER_LAYERS, use if index else first_use),
         ]
         yield Block("draft", tuple(reads), index)
         head = _head(maker, source, part, draft_head)

@@ -30,6 +30,7 @@ def build_plan(
     method: str = "none",
     draft_tokens: int | None = None,
     ranks: int = 1,
+    batch: int = 1,
 ) -> Plan:
     """Lay out the reads of one decode step in the order in which they happen.
 
@@ -41,6 +42,7 @@ def build_plan(
         method: One of `none`, `mtp`, `eagle3`, `dflash`, `dflash2`, `draft_model`.
         draft_tokens: K; needed by methods that draft one token a pass.
         ranks: Tensor-parallel ranks; bytes are those of one rank.
+        batch: Sequences decoded at once; more of them are routed to more experts.
 
     Returns:
         The plan; for a dense target with one rank its target and output reads plus small
@@ -52,7 +54,7 @@ def build_plan(
     """
     _check_request(method, drafter, draft_tokens, ranks)
     drafts = 0 if method == "none" else draft_tokens or 0
-    maker = ReadMaker(target, drafts + 1, ranks)
+    maker = ReadMaker(target, (drafts + 1) * batch, ranks, batch)
     small: dict[str, int] = {}
     blocks = [*maker.target_blocks(small)]
     if method in SEQUENTIAL:

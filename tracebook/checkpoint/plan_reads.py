@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
 
 import polars as pl
 
 from tracebook.checkpoint.experts import ExpertUse, expert_use
 from tracebook.checkpoint.ledger import Ledger
 from tracebook.checkpoint.plan import Basis, Block, Read
+from tracebook.checkpoint.roles import text_config
 from tracebook.errors import CheckpointError
 from tracebook.notices import Notice
 from tracebook.phases import Phase
@@ -26,9 +28,14 @@ _FAMILY_NAMES = {"linear_attention": "gdn"}
 @lru_cache(maxsize=1)
 def reading_order() -> dict[str, tuple[int, int]]:
     """Return op -> (group, position in it), the order of reads within a layer."""
-    text = files("tracebook").joinpath("data/reading_order.toml").read_text(encoding="utf-8")
-    groups: list[list[str]] = tomllib.loads(text)["groups"]
+    groups: list[list[str]] = _order_file()["groups"]
     return {op: (g, i) for g, ops in enumerate(groups) for i, op in enumerate(ops)}
+
+
+@lru_cache(maxsize=1)
+def _order_file() -> dict[str, Any]:
+    text = files("tracebook").joinpath("data/reading_order.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 def add_small(small: dict[str, int], phase: Phase, size: int) -> None:
@@ -77,10 +84,14 @@ def small_parts(ledger: Ledger, part: str) -> tuple[int, int]:
 class ReadMaker:
     """Turns ledger rows into reads; numbers fusion groups as it goes."""
 
-    def __init__(self, target: Ledger, positions: int, ranks: int) -> None:
+    def __init__(self, target: Ledger, positions: int, ranks: int, batch: int = 1) -> None:
         self.target = target
         self.positions = positions
         self.ranks = ranks
+        self.batch = batch
+        config = text_config(target.checkpoint.config)
+        heads = config.get("num_key_value_heads")
+        self._kv_heads = heads if type(heads) is int and heads > 0 else None
         self.notices: dict[str, Notice] = {}
         self._group = 0
 
@@ -165,8 +176,9 @@ class ReadMaker:
             basis = use.basis
             if use.notice is not None:
                 self.notices[use.notice.code] = use.notice
-        if self.ranks > 1:
-            size, basis = -(-size // self.ranks), "derived" if basis == "exact" else basis
+        shares = self._shares(row)
+        if shares > 1:
+            size, basis = -(-size // shares), "derived" if basis == "exact" else basis
         kind = _FAMILY_NAMES.get(row.block, row.block)
         if phase in (Phase.DRAFTER_LAYERS, Phase.DRAFT_HEAD):
             kind = f"draft.{kind}"
@@ -182,3 +194,21 @@ class ReadMaker:
             basis=basis,
             family=f"{kind}.{row.op}/{size}",
         )
+
+    def _shares(self, row: Row) -> int:
+        """Into how many parts the ranks divide a matrix; 1 where each holds it whole.
+
+        K and V are divided by whole heads: where there are fewer of them than ranks, some
+        ranks hold the same head.
+        """
+        order = _order_file()
+        whole = (
+            row.op in order["replicated"]
+            or row.block in order["replicated_blocks"]
+            or row.matrix.rsplit(".", 1)[-1] in order["replicated_matrices"]
+        )
+        if whole:
+            return 1
+        if row.op in ("k", "v") and self._kv_heads is not None:
+            return min(self.ranks, self._kv_heads)
+        return self.ranks
