@@ -23,10 +23,20 @@ int main(void) {
 """
 
 
-def binary() -> Path | None:
+def _find() -> Path | None:
     """`.nsys/nsys`, or TRACEBOOK_NSYS where CI or a developer has set it."""
     named = os.environ.get("TRACEBOOK_NSYS")
-    return next((p for p in (Path(named) if named else None, PLACE / "nsys") if p and p.is_file()), None)
+    places = [Path(named)] if named else [PLACE / "nsys"]
+    return next((place for place in places if place.is_file()), None)
+
+
+#: Looked for once: tests set the variable to other programs.
+_FOUND = _find()
+
+
+def binary() -> Path | None:
+    """The real nsys, None where there is none."""
+    return _FOUND
 
 
 needs_nsys = pytest.mark.skipif(
@@ -47,12 +57,11 @@ def record(folder: Path) -> Path:
     if compiler is None or not include.is_dir():
         pytest.skip("no C compiler, or this nsys ships no NVTX headers")
     (folder / "program.c").write_text(PROGRAM)
-    subprocess.run(
-        [compiler, f"-I{include}", folder / "program.c", "-o", folder / "program", "-ldl"], check=True
-    )
+    source, program = folder / "program.c", folder / "program"
+    subprocess.run([compiler, f"-I{include}", source, "-o", program, "-ldl"], check=True)
     subprocess.run(
         [nsys, "profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none",
-         "--output", folder / "run", folder / "program"],
+         "--output", folder / "run", program],
         check=True, capture_output=True,
     )  # fmt: skip
     return folder / "run.nsys-rep"

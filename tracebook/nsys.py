@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,10 +89,10 @@ def find_nsys(given: str | Path | None = None) -> Path:
             found = shutil.which(str(named))
             if found is None:
                 raise NsysError(f"{origin} is {named}, which cannot be run.", _INSTALL_HINT)
-            return Path(found)
+            return Path(found).absolute()
     on_path = shutil.which("nsys")
     if on_path:
-        return Path(on_path)
+        return Path(on_path).absolute()
     for pattern in INSTALL_PATTERNS:
         runnable = [place for place in _matching(pattern) if os.access(place, os.X_OK)]
         if runnable:
@@ -126,13 +127,16 @@ def report_version(report: Path) -> str | None:
     return found[1] if found else None
 
 
-def run_nsys(nsys: Path, arguments: Sequence[str], *, timeout_s: float) -> NsysResult:
+def run_nsys(
+    nsys: Path, arguments: Sequence[str], *, timeout_s: float, folder: Path | None = None
+) -> NsysResult:
     """Run nsys to its end and keep what it writes.
 
     Args:
         nsys: The binary.
         arguments: Its arguments.
         timeout_s: After this many seconds it is stopped, its children included.
+        folder: Where it is run, else here.
 
     Raises:
         NsysError: It cannot be started, or did not finish in time.
@@ -140,6 +144,7 @@ def run_nsys(nsys: Path, arguments: Sequence[str], *, timeout_s: float) -> NsysR
     try:
         process = subprocess.Popen(
             [str(nsys), *arguments],
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -167,6 +172,22 @@ def run_nsys(nsys: Path, arguments: Sequence[str], *, timeout_s: float) -> NsysR
     return NsysResult(process.returncode, stdout, stderr)
 
 
+def profile(words: Sequence[str]) -> None:
+    """Run a whole `nsys profile` command in the user's terminal.
+
+    Raises:
+        NsysError: It cannot be started, or left with another status than 0.
+    """
+    try:
+        status = subprocess.run(words, check=False).returncode
+    except OSError as error:
+        raise NsysError(f"{words[0]} cannot be run: {error.strerror}.", _INSTALL_HINT) from error
+    if status:
+        raise NsysError(
+            f"nsys profile left with exit code {status}.", "What was printed above says why."
+        )
+
+
 def export(report: Path, *, nsys: str | Path | None = None) -> Path:
     """Export a report to SQLite, once for each content, in the cache directory.
 
@@ -192,6 +213,106 @@ def export(report: Path, *, nsys: str | Path | None = None) -> Path:
             raise _failure(report, binary, result, output)
 
     return cached("exports", report, ".sqlite", make)
+
+
+def kernel_stats(export_file: Path, *, nsys: str | Path | None = None) -> str:
+    """What `nsys stats` says of the kernels in an SQLite export, as the text of its CSV.
+
+    Nothing is written beside the export.
+
+    Args:
+        export_file: The SQLite file.
+        nsys: The binary, else it is looked for.
+
+    Raises:
+        NsysError: nsys is missing or failed.
+    """
+    binary = find_nsys(nsys)
+    with tempfile.TemporaryDirectory(prefix="tracebook-") as folder:
+        link = Path(folder) / "trace.sqlite"  # nsys goes by the ending
+        link.symlink_to(export_file.resolve())
+        arguments = ["stats", "--report", "cuda_gpu_kern_sum", "--format", "csv", str(link)]
+        result = run_nsys(binary, arguments, timeout_s=_EXPORT_TIMEOUT_S)
+    # It leaves with 0 also where the report could not be made, and then says why on stderr.
+    if result.status != 0 or "Time (%)" not in result.stdout:
+        raise NsysError(
+            f"nsys stats could not sum up the kernels of {export_file} (exit code "
+            f"{result.status}): {result.last_words}",
+            "Try it by hand: nsys stats --report cuda_gpu_kern_sum FILE.sqlite",
+        )
+    return result.stdout
+
+
+def run_recipe(
+    recipe: str,
+    inputs: Sequence[Path],
+    output: Path,
+    arguments: Sequence[str] = (),
+    *,
+    nsys: str | Path | None = None,
+) -> None:
+    """Run `nsys recipe` with the user's nsys and its Python.
+
+    A recipe exports the report beside it, so that it is given links in a folder that is
+    thrown away.
+
+    Args:
+        recipe: Its name.
+        inputs: Reports, or the two folders that `diff` compares.
+        output: Folder to make; it must not exist.
+        arguments: Passed on as they are.
+        nsys: The binary, else it is looked for.
+
+    Raises:
+        NsysError: nsys or what its recipes need is missing, it failed, or it made nothing.
+    """
+    binary = find_nsys(nsys)
+    with tempfile.TemporaryDirectory(prefix="tracebook-") as folder:
+        links = []
+        for number, path in enumerate(inputs):
+            link = Path(folder) / (path.name if len(inputs) == 1 else f"{number}-{path.name}")
+            link.symlink_to(path.resolve())
+            links.append(str(link))
+        made = Path(folder) / "made"
+        asked = ["recipe", recipe, "--input", *links, "--output", str(made), *arguments]
+        if recipe == "diff":  # it has no --output and makes its folder where it is run
+            asked = ["recipe", recipe, "--input", *links, *arguments]
+        result = run_nsys(binary, asked, timeout_s=_EXPORT_TIMEOUT_S, folder=Path(folder))
+        if recipe == "diff":
+            made = next((p for p in Path(folder).glob("*-diff-*") if p.is_dir()), made)
+        if result.status != 0 or not made.is_dir():
+            raise _recipe_failure(recipe, binary, result)
+        shutil.copytree(made, output)
+
+
+def _recipe_failure(recipe: str, nsys: Path, result: NsysResult) -> NsysError:
+    text = f"{result.stdout}\n{result.stderr}"
+    module = re.search(r"No module named '([\w.]+)'", text)
+    if module and module[1] == "asyncore":
+        return NsysError(
+            f"The recipes of {nsys} need Python 3.11 or older: it imports asyncore.",
+            "Put an older python3 first on PATH.",
+        )
+    if module:
+        return NsysError(
+            f"The recipes of {nsys} need the Python package {module[1]}.",
+            "Install numpy, pandas, psutil and pyarrow into the python3 that is first on PATH.",
+        )
+    if "third_party" in text and "cannot find" in text.lower():
+        return NsysError(
+            f"The recipes of {nsys} are packaged without their folder third_party.",
+            "Make it: an empty nsys_recipe/third_party in a writable copy of its target folder.",
+        )
+    if result.status == 0 and "no output generated" in text.lower():
+        return NsysError(
+            f"nsys recipe {recipe} found nothing to work on in this report "
+            '("No output generated.").',
+            "Check that the capture holds what the recipe reads: see nsys recipe NAME --help.",
+        )
+    return NsysError(
+        f"nsys recipe {recipe} failed (exit code {result.status}): {result.last_words}",
+        f"Try it by hand: nsys recipe {recipe} --help",
+    )
 
 
 def _failure(report: Path, nsys: Path, result: NsysResult, output: Path) -> NsysError:

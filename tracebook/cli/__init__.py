@@ -63,6 +63,30 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "tracebook.cli.synth_command:synth_command",
         "Make a synthetic trace from a run description.",
     ),
+    "record": (
+        "tracebook.cli.record_command:record_command",
+        "The nsys command that records a decode run.",
+    ),
+    "doctor": (
+        "tracebook.cli.doctor_command:doctor_command",
+        "What a capture is fit for, and what is wrong with it.",
+    ),
+    "export": (
+        "tracebook.cli.export_command:export_command",
+        "Export a .nsys-rep to SQLite.",
+    ),
+    "recipe": (
+        "tracebook.cli.recipe_command:recipe_command",
+        "Run an nsys recipe, or read what one wrote.",
+    ),
+    "index": (
+        "tracebook.cli.index_command:index_command",
+        "Make the next report of a large trace start at once.",
+    ),
+    "cache": (
+        "tracebook.cli.cache_command:cache_command",
+        "Exports and indexes that are kept.",
+    ),
 }
 
 #: Exit status of a program that was stopped by SIGINT, and of one whose reader left.

@@ -7,23 +7,30 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from tracebook.config import DTYPES, DraftMethod
 from tracebook.errors import TracebookError
 
+if TYPE_CHECKING:
+    from tracebook.importers.window import Percent
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _NS_PER_UNIT = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
-def capture_time(text: str) -> int:
-    """Read a time with its unit (1.5s, 200ms) as ns since the capture began."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s)", text.strip())
+def capture_time(text: str) -> int | Percent:
+    """Read a time with its unit (1.5s, 200ms) as ns since the capture began, or a percent."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s|%)", text.strip())
     if match is None:
-        raise click.BadParameter(f"{text!r} needs a number and a unit, as in 1.5s or 200ms.")
+        raise click.BadParameter(f"{text!r} needs a number and a unit, as in 1.5s, 200ms or 25%.")
+    if match[2] == "%":
+        from tracebook.importers.window import Percent
+
+        return Percent(float(match[1]))
     return round(float(match[1]) * _NS_PER_UNIT[match[2]])
 
 
@@ -61,8 +68,10 @@ _RUN_OPTIONS = (
     click.option("--tokens-per-step", type=float, metavar="N", help="Tokens a step yields."),
     click.option("--device", type=int, metavar="N", help="Device to examine."),
     click.option("--pid", type=int, metavar="N", help="Process to examine."),
-    click.option("--from", "from_ns", type=capture_time, metavar="TIME", help="Begin at, as 2s."),
-    click.option("--to", "to_ns", type=capture_time, metavar="TIME", help="Stop before, as 9s."),
+    click.option(
+        "--from", "from_ns", type=capture_time, metavar="TIME", help="Begin at: 2s or 25%."
+    ),
+    click.option("--to", "to_ns", type=capture_time, metavar="TIME", help="Stop before."),
     click.option(
         "--rules",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),

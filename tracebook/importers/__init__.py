@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tracebook.importers.assemble import Selection, assemble
+from tracebook.importers.assemble import assemble, select
 from tracebook.importers.sniff import Kind, sniff
+from tracebook.importers.source import Source
 from tracebook.importers.sqlite_source import open_sqlite
+from tracebook.importers.window import At, Selection
 from tracebook.trace import Trace
 
 
@@ -15,22 +19,24 @@ def open_trace(
     *,
     device: int | None = None,
     pid: int | None = None,
-    from_ns: int | None = None,
-    to_ns: int | None = None,
+    from_ns: At | None = None,
+    to_ns: At | None = None,
 ) -> Trace:
     """Read the kernels of a capture.
 
     The container is told by content, never by name or version: an SQLite export, a
     directory export (Parquet or Arrow), or an nsys report, which is exported first into the
     cache directory. The input is
-    opened read-only and nothing is written beside it.
+    opened read-only and nothing is written beside it. Where `tracebook index` has kept its
+    columns they are taken instead; the notices are then those of the whole capture.
 
     Args:
         path: The export or report.
         device: Keep kernels of this CUDA device only.
         pid: Keep kernels of this process only.
-        from_ns: Keep kernels that start at or after this time (ns since capture start).
-        to_ns: Keep kernels that start before this time (ns since capture start).
+        from_ns: Keep kernels that start at or after this time (ns since capture start, or a
+            `Percent` of the time with kernels).
+        to_ns: Keep kernels that start before this time (the same).
 
     Returns:
         The trace: KERNEL_SCHEMA sorted by (start_ns, end_ns, kernel_id), NAME_SCHEMA
@@ -43,18 +49,60 @@ def open_trace(
         CaptureIncomplete: The capture was recorded at graph level.
         NsysError: A report could not be exported.
     """
-    path = Path(path)
     selection = Selection(device=device, pid=pid, from_ns=from_ns, to_ns=to_ns)
+    path = Path(path)
+    if sniff(path) is not Kind.FOLDER:
+        from tracebook.importers.sidecar import find_sidecar, read_sidecar
+
+        folder = find_sidecar(path)
+        indexed = read_sidecar(folder, path) if folder is not None else None
+        if indexed is not None:
+            return select(indexed, selection)
+    return read_trace(path, selection)
+
+
+def read_trace(path: Path, selection: Selection | None = None) -> Trace:
+    """Read the capture itself, whether there is an index of it or not."""
+    with open_source(path) as source:
+        return assemble(source, selection or Selection())
+
+
+@contextmanager
+def open_source(path: Path) -> Iterator[Source]:
+    """Open the tables of a capture, whatever container they lie in.
+
+    Raises:
+        TraceError: The path cannot be read, or is no trace.
+        NsysError: A report could not be exported.
+    """
     kind = sniff(path)
     if kind is Kind.FOLDER:
         from tracebook.importers.folder_source import open_folder
 
         with open_folder(path) as folder:
-            return assemble(folder, selection)
-    if kind is Kind.REPORT:
+            yield folder
+    elif kind is Kind.REPORT:
         from tracebook.nsys import export
 
         with open_sqlite(export(path), shown_as=path) as source:
-            return assemble(source, selection)
-    with open_sqlite(path) as source:
-        return assemble(source, selection)
+            yield source
+    else:
+        with open_sqlite(path) as source:
+            yield source
+
+
+def sqlite_of(path: Path) -> Path | None:
+    """The SQLite file that holds a trace: itself, or a report's export; None for a directory.
+
+    Raises:
+        TraceError: Nothing is there, or it is no trace.
+        NsysError: A report could not be exported.
+    """
+    kind = sniff(path)
+    if kind is Kind.SQLITE:
+        return path
+    if kind is Kind.FOLDER:
+        return None
+    from tracebook.nsys import export
+
+    return export(path)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 
 from tracebook.errors import CaptureIncomplete, TraceError
-from tracebook.importers.clean import clean_kernels
+from tracebook.importers.clean import clean_page, join_pages
 from tracebook.importers.columns import column_map, pick
 from tracebook.importers.facts import read_facts
 from tracebook.importers.names import resolve_names
 from tracebook.importers.refusals import is_graph_level, refuse_without_kernels
 from tracebook.importers.source import Source
+from tracebook.importers.window import Selection, Span
 from tracebook.notices import Notice
 from tracebook.trace import KERNEL_SCHEMA, Trace
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which kernels are wanted; None means all. Times in ns, [from_ns, to_ns)."""
-
-    device: int | None = None
-    pid: int | None = None
-    from_ns: int | None = None
-    to_ns: int | None = None
 
 
 def assemble(source: Source, selection: Selection) -> Trace:
@@ -38,8 +31,8 @@ def assemble(source: Source, selection: Selection) -> Trace:
         **_name_columns(present),
         **pick(mapping.optional, present),
     }
-    raw = source.kernels(mapping.kernel_table, columns, (selection.from_ns, selection.to_ns))
-    kernels, notices = clean_kernels(raw)
+    window = selection.window(_span(source) if selection.needs_span else None)
+    kernels, notices = join_pages(source.kernels(mapping.kernel_table, columns, window, clean_page))
     nodes_seen = kernels["graph_node_id"].null_count() < kernels.height
     if is_graph_level(source, mode=info.capture_mode, nodes_seen=nodes_seen):
         raise CaptureIncomplete(
@@ -48,10 +41,12 @@ def assemble(source: Source, selection: Selection) -> Trace:
             "Record again with nsys profile --cuda-graph-trace=node",
         )
     if kernels.is_empty():
-        raise _nothing_left(source, selection, notices)
+        if window == (None, None):
+            raise _nothing_usable(source.path, notices)
+        raise _nothing_in_window(source.path, _span(source))
     if info.capture_mode == "unknown" and nodes_seen:
         info = replace(info, capture_mode="node")
-    kernels = _selected(source, kernels, selection)
+    kernels = _of_device_and_process(kernels, selection, source.path)
     names, name_notices = resolve_names(source, kernels)
     return Trace(
         info=replace(info, notices=(*info.notices, *notices, *name_notices)),
@@ -60,7 +55,31 @@ def assemble(source: Source, selection: Selection) -> Trace:
     )
 
 
-def _name_columns(present: tuple[str, ...]) -> dict[str, str]:
+def select(trace: Trace, selection: Selection) -> Trace:
+    """The part of a whole trace that a selection asks for.
+
+    The notices stay those of the whole.
+
+    Raises:
+        TraceError: Nothing is left.
+    """
+    if selection == Selection():
+        return trace
+    kernels, path = trace.kernels, trace.info.path
+    span: Span = kernels.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    first, last = selection.window(span)
+    if first is not None:
+        kernels = kernels.filter(pl.col("start_ns") >= first)
+    if last is not None:
+        kernels = kernels.filter(pl.col("start_ns") < last)
+    if kernels.is_empty():
+        raise _nothing_in_window(path, span)
+    kernels = _of_device_and_process(kernels, selection, path)
+    names = trace.names.filter(pl.col("name_id").is_in(kernels["name_id"].unique().implode()))
+    return Trace(trace.info, kernels, names)
+
+
+def _name_columns(present: Sequence[str]) -> dict[str, str]:
     """Full and short name, or the mangled one where neither exists: each column costs time."""
     names = pick(column_map().names, present)
     if len(names) > 1:
@@ -68,7 +87,7 @@ def _name_columns(present: tuple[str, ...]) -> dict[str, str]:
     return names
 
 
-def _selected(source: Source, kernels: pl.DataFrame, selection: Selection) -> pl.DataFrame:
+def _of_device_and_process(kernels: pl.DataFrame, selection: Selection, path: Path) -> pl.DataFrame:
     for column, wanted in (("device", selection.device), ("pid", selection.pid)):
         if wanted is None:
             continue
@@ -78,24 +97,28 @@ def _selected(source: Source, kernels: pl.DataFrame, selection: Selection) -> pl
             listed = ", ".join(str(value) for value in there) or "not recorded"
             word = "process" if column == "pid" else "device"
             raise TraceError(
-                f"{source.path} has no kernel of {word} {wanted}.",
+                f"{path} has no kernel of {word} {wanted}.",
                 f"Its {word} numbers: {listed}.",
             )
         kernels = kept
     return kernels
 
 
-def _nothing_left(source: Source, selection: Selection, notices: tuple[Notice, ...]) -> TraceError:
-    if selection.from_ns is None and selection.to_ns is None:
-        return TraceError(
-            f"{source.path} has no usable kernel row: "
-            + " ".join(notice.message for notice in notices),
-            "Repeat the export.",
-        )
+def _span(source: Source) -> Span | None:
     mapping = column_map()
     columns = pick(mapping.required, source.tables[mapping.kernel_table])
-    span = source.span(mapping.kernel_table, columns["start_ns"], columns["end_ns"])
+    return source.span(mapping.kernel_table, columns["start_ns"], columns["end_ns"])
+
+
+def _nothing_usable(path: Path, notices: Sequence[Notice]) -> TraceError:
+    return TraceError(
+        f"{path} has no usable kernel row: " + " ".join(notice.message for notice in notices),
+        "Repeat the export.",
+    )
+
+
+def _nothing_in_window(path: Path, span: Span | None) -> TraceError:
     hint = "Widen it."
     if span:
         hint = f"Kernels run from {span[0] / 1e9:.3f} s to {span[1] / 1e9:.3f} s."
-    return TraceError(f"{source.path} has no kernel in the window asked for.", hint)
+    return TraceError(f"{path} has no kernel in the window asked for.", hint)

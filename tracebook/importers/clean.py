@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
-from tracebook.importers.source import RawKernels
+from tracebook.importers.source import LATEST_NS, LONGEST_NS, RawKernels
 from tracebook.notices import Notice
 from tracebook.trace import KERNEL_SCHEMA
 
-#: Times beyond this (73 years in ns, which leaves room for epoch times) and kernels
-#: longer than 2^50 ns (13 days) are no measurements; the bounds also keep sums of
-#: durations within 64 bits.
-_LATEST_NS = 2**62
-_LONGEST_NS = 2**50
 _PID_SHIFT = 24
 _PID_MASK = 0xFFFFFF
 
 _REQUIRED = ("start_ns", "end_ns", "device")
+#: Why a row is left out; of several reasons the first counts.
+_REASONS = (
+    "without a usable start, end, device or name",
+    "with times that cannot be",
+    "that end before they start",
+    "longer than 13 days",
+)
 
 
-def clean_kernels(raw: RawKernels) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
-    """Check, convert and sort kernel rows.
+@dataclass(frozen=True)
+class Cleaned:
+    """A page of kernels that can be placed, and what was left out of it.
+
+    Attributes:
+        frame: KERNEL_SCHEMA plus `short_id` (nullable), in the order of kernel_id.
+        dropped: Number of rows by the reason for which they were left out.
+        lost: Number of values by the column in which they count as missing.
+    """
+
+    frame: pl.DataFrame
+    dropped: Mapping[str, int]
+    lost: Mapping[str, int]
+
+
+def clean_page(raw: RawKernels) -> Cleaned:
+    """Check and convert kernel rows.
 
     Args:
         raw: `kernel_id`, start, end and device, `full`, `short` and `mangled` name ids
             where the export has them, and optional columns.
-
-    Returns:
-        Frame in KERNEL_SCHEMA plus `short_id` (nullable), sorted by (start_ns, end_ns,
-        kernel_id), and one notice for each kind of thing left out.
     """
     frame = raw.frame
     name_columns = [c for c in ("full", "short", "mangled") if c in frame.columns]
@@ -38,39 +53,55 @@ def clean_kernels(raw: RawKernels) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
         name_id=pl.coalesce(name_columns),
         short_id=pl.col("short") if "short" in name_columns else pl.lit(None, pl.Int64),
     )
-    frame, notices = _drop_unusable(frame)
+    frame, dropped = _drop_unusable(frame)
     frame, out_of_range = _to_schema(frame)
-    lost = {**raw.misfits}
-    for column, count in out_of_range.items():
-        lost[column] = lost.get(column, 0) + count
-    notices += _lost_values(lost)
-    return _sorted(frame), tuple(notices)
+    lost = Counter(raw.misfits)
+    lost.update(out_of_range)
+    return Cleaned(frame, dropped, lost)
 
 
-def _drop_unusable(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[Notice]]:
+def join_pages(pages: Sequence[Cleaned]) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
+    """Put pages together.
+
+    Returns:
+        Frame in KERNEL_SCHEMA plus `short_id`, sorted by (start_ns, end_ns, kernel_id), and
+        one notice for each kind of thing left out.
+    """
+    frame = pl.concat([page.frame for page in pages], rechunk=True)
+    dropped: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
+    for page in pages:
+        dropped.update(page.dropped)
+        lost.update(page.lost)
+    notices = [
+        Notice(
+            "rows_dropped",
+            f"{'1 kernel row' if count == 1 else f'{count:,} kernel rows'} {reason} left out.",
+        )
+        for reason in _REASONS
+        if (count := dropped[reason])
+    ]
+    return _sorted(frame), (*notices, *_lost_values(lost))
+
+
+def _drop_unusable(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
     """Drop rows that cannot be placed, counting each row under its first reason."""
     start, end = pl.col("start_ns"), pl.col("end_ns")
     missing = pl.any_horizontal(
         *(pl.col(c).is_null() for c in (*_REQUIRED, "name_id")),
         ~pl.col("device").is_between(-(2**31), 2**31 - 1),
     ).fill_null(True)
-    beyond = (start.abs() > _LATEST_NS) | (end.abs() > _LATEST_NS) | (start == -(2**63))
-    too_long = (end - start) > _LONGEST_NS
-    reasons = (
-        (missing, "without a usable start, end, device or name"),
-        (beyond, "with times that cannot be"),
-        (end < start, "that end before they start"),
-        (too_long, "longer than 13 days"),
-    )
-    notices = []
-    for test, words in reasons:
+    beyond = (start.abs() > LATEST_NS) | (end.abs() > LATEST_NS) | (start == -(2**63))
+    too_long = (end - start) > LONGEST_NS
+    tests = dict(zip(_REASONS, (missing, beyond, end < start, too_long), strict=True))
+    counts = {}
+    for reason, test in tests.items():
         bad = frame.select(test.alias("bad"))["bad"]
         count = int(bad.sum())
         if count:
             frame = frame.filter(~bad)
-            rows = "1 kernel row" if count == 1 else f"{count:,} kernel rows"
-            notices.append(Notice("rows_dropped", f"{rows} {words} left out."))
-    return frame, notices
+            counts[reason] = count
+    return frame, counts
 
 
 def _to_schema(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:

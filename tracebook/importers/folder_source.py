@@ -14,7 +14,7 @@ import polars as pl
 
 from tracebook.errors import NotATrace, TraceError
 from tracebook.importers.columns import column_map, pick
-from tracebook.importers.source import RawKernels, Window
+from tracebook.importers.source import LATEST_NS, LONGEST_NS, PAGE_ROWS, RawKernels, T, Window
 
 _SUFFIXES = (".parquet", ".arrow")
 _ARROW_FILE_MAGIC = b"ARROW1"
@@ -62,22 +62,27 @@ class FolderSource:
             self._frames[table] = _lazily(self._files[table])
         return self._frames[table]
 
-    def kernels(self, table: str, columns: Mapping[str, str], window: Window) -> RawKernels:
+    def kernels(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        window: Window,
+        each: Callable[[RawKernels], T],
+    ) -> list[T]:
         """See `Source.kernels`."""
         frame = self._scan(table).with_row_index("kernel_id", offset=1)
+        total = frame.select(pl.len()).collect().item()
         start = pl.col(columns["start_ns"])
-        if window[0] is not None:
-            frame = frame.filter(start >= window[0])
-        if window[1] is not None:
-            frame = frame.filter(start < window[1])
-        raw = frame.select("kernel_id", *(pl.col(c).alias(o) for o, c in columns.items())).collect()
-        whole = raw.select(_as_integers(raw.schema))
-        misfits = {
-            ours: whole[ours].null_count() - raw[ours].null_count()
-            for ours in columns
-            if whole[ours].null_count() > raw[ours].null_count()
-        }
-        return RawKernels(whole, misfits)
+        made = []
+        for at in range(0, max(total, 1), PAGE_ROWS):
+            page = frame.slice(at, PAGE_ROWS)
+            if window[0] is not None:
+                page = page.filter(start >= window[0])
+            if window[1] is not None:
+                page = page.filter(start < window[1])
+            named = (pl.col(c).alias(o) for o, c in columns.items())
+            made.append(each(_as_raw(page.select("kernel_id", *named).collect(), columns)))
+        return made
 
     def rows(
         self, table: str, columns: Sequence[str], limit: int = 100_000
@@ -130,15 +135,13 @@ class FolderSource:
 
     def span(self, table: str, start: str, end: str) -> tuple[int, int] | None:
         """See `Source.span`."""
-        first, last = (
-            self._scan(table)
-            .select(
-                first=pl.col(start).cast(pl.Int64, strict=False).min(),
-                last=pl.col(end).cast(pl.Int64, strict=False).max(),
-            )
-            .collect()
-            .row(0)
+        begin = pl.col(start).cast(pl.Int64, strict=False)
+        finish = pl.col(end).cast(pl.Int64, strict=False)
+        sound = begin.is_between(-LATEST_NS, LATEST_NS) & finish.is_between(
+            begin, begin + LONGEST_NS
         )
+        times = self._scan(table).filter(sound).select(begin.min(), finish.max().alias("last"))
+        first, last = times.collect().row(0)
         return None if first is None or last is None else (first, last)
 
 
@@ -171,6 +174,16 @@ def _lazily(file: Path) -> pl.LazyFrame:
         is_file = opened.read(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC
     # A stream has no index to read parts by.
     return pl.scan_ipc(file, glob=False) if is_file else pl.read_ipc_stream(file).lazy()
+
+
+def _as_raw(page: pl.DataFrame, columns: Collection[str]) -> RawKernels:
+    whole = page.select(_as_integers(page.schema))
+    misfits = {
+        ours: whole[ours].null_count() - page[ours].null_count()
+        for ours in columns
+        if whole[ours].null_count() > page[ours].null_count()
+    }
+    return RawKernels(whole, misfits)
 
 
 def _as_integers(schema: pl.Schema) -> list[pl.Expr]:

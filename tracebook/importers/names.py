@@ -14,7 +14,13 @@ from tracebook.trace import NAME_SCHEMA
 
 #: Control characters, and those that reorder a line: no compiler writes them, and on a
 #: terminal they could hide or forge text.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_ODD_LETTERS = "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+_UNPRINTABLE = re.compile(_ODD_LETTERS)
+
+
+def printable(text: pl.Expr) -> pl.Expr:
+    """A text column with such characters replaced."""
+    return text.str.replace_all(_ODD_LETTERS, "\ufffd")
 
 
 def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Notice, ...]]:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import polars as pl
 
 Window = tuple[int | None, int | None]
+T = TypeVar("T")
+
+#: Times beyond this (73 years in ns, which leaves room for epoch times) and kernels
+#: longer than 2^50 ns (13 days) are no measurements; the bounds also keep sums of
+#: durations within 64 bits.
+LATEST_NS = 2**62
+LONGEST_NS = 2**50
+#: Rows that are read at a time: raw rows take 130 bytes, so a page takes 33 MB.
+PAGE_ROWS = 262_144
 
 
 @dataclass(frozen=True)
@@ -33,8 +42,19 @@ class Source(Protocol):
     tables: Mapping[str, tuple[str, ...]]
     views: frozenset[str]
 
-    def kernels(self, table: str, columns: Mapping[str, str], window: Window) -> RawKernels:
-        """Read `columns` (ours -> raw) of rows whose start lies in [from, to)."""
+    def kernels(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        window: Window,
+        each: Callable[[RawKernels], T],
+    ) -> list[T]:
+        """Read `columns` (ours -> raw) of rows whose start lies in [from, to), page by page.
+
+        Returns:
+            What `each` made of the pages, in the order of the ids; at least one. Pages may
+            be handed to `each` in several threads.
+        """
         ...
 
     def rows(
@@ -60,5 +80,5 @@ class Source(Protocol):
         ...
 
     def span(self, table: str, start: str, end: str) -> tuple[int, int] | None:
-        """Smallest start and largest end of the table, None where it has no usable row."""
+        """Smallest start and largest end of rows with sound times, None where there is none."""
         ...

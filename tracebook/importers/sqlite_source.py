@@ -9,16 +9,18 @@ it hands bytes that are not UTF-8 to polars unchecked.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Lock
 from urllib.parse import quote
 
 import polars as pl
 
 from tracebook.errors import NotATrace, TraceError
 from tracebook.importers.columns import column_map, pick
-from tracebook.importers.source import RawKernels, Window
+from tracebook.importers.source import LATEST_NS, LONGEST_NS, PAGE_ROWS, RawKernels, T, Window
 
 #: Rows per Arrow batch; the driver's default of 1024 makes many small chunks.
 _BATCH_ROWS = 65_536
@@ -26,6 +28,8 @@ _BATCH_ROWS = 65_536
 #: b-tree can claim far more rows than the file has room for.
 _MIN_ROW_BYTES = 8
 _IDS_PER_QUERY = 500
+#: Below this span of ids a second thread costs more than it saves.
+_PARALLEL_ROWS = 100_000
 _LOCK_WAIT_S = 0.5
 #: What reading a damaged file can raise: SQLite's messages quote its text, which then
 #: cannot be decoded, and polars panics on text that is not UTF-8.
@@ -131,27 +135,72 @@ class SqliteSource:
             tables[name] = tuple(str(row[1]) for row in info)
         return tables
 
-    def kernels(self, table: str, columns: Mapping[str, str], window: Window) -> RawKernels:
-        """See `Source.kernels`. A file whose rows do not ascend is damaged and refused."""
+    def kernels(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        window: Window,
+        each: Callable[[RawKernels], T],
+    ) -> list[T]:
+        """See `Source.kernels`. A file whose rows do not ascend is damaged and refused.
+
+        Two threads read a half of the ids each: SQLite decodes on one core only.
+        """
         where = _window_sql(columns["start_ns"], window)
         if where:
             self.span(table, columns["start_ns"], columns["end_ns"])  # bounds a hostile scan
+        name = _quoted(table)  # two questions: SQLite answers each from an end of the tree
+        first, last = self._connection.execute(
+            f"SELECT (SELECT min(rowid) FROM {name} NOT INDEXED), "
+            f"(SELECT max(rowid) FROM {name} NOT INDEXED)"
+        ).fetchone()
+        if first is None:
+            return [each(self._page(table, columns, where, 0, 0))]
+        if not isinstance(first, int) or not isinstance(last, int):
+            raise _damaged(self.path)  # a column of its own that is called rowid
+        middle = (first + last) // 2
+        ranges = [(first, last)]
+        if last - first >= _PARALLEL_ROWS:
+            ranges = [(first, middle), (middle + 1, last)]
+        left = _Rows(self._max_rows)
+
+        def read(ids: tuple[int, int]) -> list[T]:
+            made = []
+            after, end = ids[0] - 1, ids[1]
+            while True:
+                raw = self._page(table, columns, where, after, end)
+                left.take(raw.frame.height, self.path)
+                made.append(each(raw))
+                if raw.frame.height < PAGE_ROWS:
+                    return made
+                after = raw.frame["kernel_id"][-1]
+
+        if len(ranges) == 1:
+            return read(ranges[0])
+        with ThreadPoolExecutor(max_workers=len(ranges)) as pool:
+            return [made for half in pool.map(read, ranges) for made in half]
+
+    def _page(
+        self, table: str, columns: Mapping[str, str], where: str, after: int, end: int
+    ) -> RawKernels:
+        """Rows whose id lies in (after, end], a page of them at most."""
+        rows = f"rowid > {after} AND rowid <= {end}{where and f' AND {where}'}"
         plain = {ours: _quoted(raw) for ours, raw in columns.items()}
         misfits: dict[str, int] = {}
-        frame = self._arrow(table, plain, where)
+        frame = self._arrow(table, plain, rows)
         if frame is None:
-            misfits = self._count_misfits(table, columns, where)
+            misfits = self._count_misfits(table, columns, rows)
             guarded = {
                 ours: f"CASE typeof({raw}) WHEN 'integer' THEN {raw} END"
                 for ours, raw in plain.items()
             }
-            frame = self._arrow(table, guarded, where)
-        if frame is None or frame.height >= self._max_rows or not _ascends(frame["kernel_id"]):
+            frame = self._arrow(table, guarded, rows)
+        if frame is None or not _ascends(frame["kernel_id"], after):
             raise _damaged(self.path)
         return RawKernels(frame, misfits)
 
-    def _arrow(self, table: str, columns: Mapping[str, str], where: str) -> pl.DataFrame | None:
-        """The columns as Int64; None where a value is of another type."""
+    def _arrow(self, table: str, columns: Mapping[str, str], rows: str) -> pl.DataFrame | None:
+        """A page of the columns as Int64; None where a value is of another type."""
         import adbc_driver_manager
         import adbc_driver_sqlite
 
@@ -160,7 +209,7 @@ class SqliteSource:
         # another tool added may be stale.
         query = (
             f"SELECT rowid AS kernel_id, {listed} FROM {_quoted(table)} NOT INDEXED "
-            f"{where} LIMIT {self._max_rows}"
+            f"WHERE {rows} LIMIT {PAGE_ROWS}"
         )
         batch = {adbc_driver_sqlite.StatementOptions.BATCH_ROWS.value: str(_BATCH_ROWS)}
         try:
@@ -183,13 +232,16 @@ class SqliteSource:
             raise _as_trace_error(self.path, error) from error
         return frame if all(dtype == pl.Int64 for dtype in frame.dtypes) else None
 
-    def _count_misfits(self, table: str, columns: Mapping[str, str], where: str) -> dict[str, int]:
+    def _count_misfits(self, table: str, columns: Mapping[str, str], rows: str) -> dict[str, int]:
         counts = ", ".join(
             f"sum(typeof({_quoted(raw)}) NOT IN ('integer', 'null'))" for raw in columns.values()
         )
-        row = self._connection.execute(
-            f"SELECT {counts} FROM {_quoted(table)} NOT INDEXED {where}"
-        ).fetchone()
+        # Pages are read in threads, and a connection of the standard library serves one.
+        with closing(sqlite3.connect(self._uri, uri=True, timeout=_LOCK_WAIT_S)) as own:
+            row = own.execute(
+                f"SELECT {counts} FROM (SELECT * FROM {_quoted(table)} NOT INDEXED "
+                f"WHERE {rows} LIMIT {PAGE_ROWS})"
+            ).fetchone()
         return {ours: count for ours, count in zip(columns, row, strict=True) if count}
 
     def rows(
@@ -263,12 +315,29 @@ class SqliteSource:
 
     def span(self, table: str, start: str, end: str) -> tuple[int, int] | None:
         """See `Source.span`."""
+        begin, finish = _quoted(start), _quoted(end)
+        # Counted, so that an index of another tool, which may be stale, is of no use to SQLite.
         first, last, _ = self._connection.execute(
-            f"SELECT min({_quoted(start)}), max({_quoted(end)}), count({_quoted(start)}) "
-            f"FROM {_quoted(table)} NOT INDEXED "
-            f"WHERE typeof({_quoted(start)}) = 'integer' AND typeof({_quoted(end)}) = 'integer'"
+            f"SELECT min({begin}), max({finish}), count({begin}) FROM {_quoted(table)} "
+            f"NOT INDEXED WHERE typeof({begin}) = 'integer' AND typeof({finish}) = 'integer' "
+            f"AND {begin} BETWEEN -{LATEST_NS} AND {LATEST_NS} "
+            f"AND {finish} BETWEEN {begin} AND {begin} + {LONGEST_NS}"
         ).fetchone()
         return None if first is None else (first, last)
+
+
+class _Rows:
+    """Counts rows of all threads: more than the file has room for means that it is damaged."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._lock = Lock()
+
+    def take(self, rows: int, path: Path) -> None:
+        with self._lock:
+            self._left -= rows
+        if self._left <= 0:
+            raise _damaged(path)
 
 
 class _Budget:
@@ -296,11 +365,13 @@ def _window_sql(start: str, window: Window) -> str:
         tests.append(f"{_quoted(start)} >= {int(window[0])}")
     if window[1] is not None:
         tests.append(f"{_quoted(start)} < {int(window[1])}")
-    return "WHERE " + " AND ".join(tests) if tests else ""
+    return " AND ".join(tests)
 
 
-def _ascends(ids: pl.Series) -> bool:
-    return ids.null_count() == 0 and bool((ids.diff() > 0).all())
+def _ascends(ids: pl.Series, after: int) -> bool:
+    if not len(ids):
+        return True
+    return ids.null_count() == 0 and ids[0] > after and bool((ids.diff() > 0).all())
 
 
 def _damaged(path: Path) -> TraceError:

@@ -1,0 +1,57 @@
+"""`tracebook doctor`: what a capture is fit for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tracebook.cli.options import run_options
+
+_MARKS = {"good": "ok", "doubtful": "??", "bad": "NO"}
+
+
+@click.command("doctor", epilog="Example: tracebook doctor fixtures/full-recipe/trace.sqlite")
+@run_options
+@click.option(
+    "--overhead",
+    type=click.Path(path_type=Path),
+    metavar="GRAPHRUN",
+    help="A capture of the same run with --cuda-graph-trace=graph, to see what tracing cost.",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How the findings are written.",
+)
+@click.pass_context
+def doctor_command(
+    ctx: click.Context, /, trace: Path, overhead: Path | None, format_name: str, **options: Any
+) -> None:
+    """Judge the capture TRACE: mode, lost events, tables, window, steps, cost of tracing.
+
+    Leaves with 0 where an account can be made, with 1 where it cannot.
+    """
+    from dataclasses import asdict
+
+    from tracebook.doctor import diagnose
+
+    found = diagnose(trace, overhead, **options)
+    if format_name == "json":
+        findings = [asdict(finding) for finding in found.findings]
+        click.echo(
+            json.dumps({"path": str(trace), "fit": found.fit, "findings": findings}, indent=1)
+        )
+    else:
+        width = max(len(finding.topic) for finding in found.findings)
+        for finding in found.findings:
+            click.echo(f"{_MARKS[finding.state]}  {finding.topic:<{width}}  {finding.text}")
+            if finding.hint:
+                click.echo(f"    {'':<{width}}  -> {finding.hint}")
+    if not found.fit:
+        ctx.exit(1)
