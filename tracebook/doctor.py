@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -231,7 +232,7 @@ def _graph_period_ns(path: Path) -> float | None:
     if not time_ns:
         return None
     most = sorted(starts[max(time_ns, key=lambda graph: time_ns[graph])])
-    gaps = sorted(after - before for before, after in zip(most, most[1:], strict=False))
+    gaps = sorted(after - before for before, after in pairwise(most))
     return float(gaps[len(gaps) // 2]) if len(most) >= _FEWEST_LAUNCHES else None
 
 

@@ -68,7 +68,8 @@ def test_the_trace_from_its_index_is_the_same(trace, unread):
 @pytest.mark.parametrize(
     "part",
     [{"device": 1}, {"pid": 0x1234}, {"from_ns": 30}, {"to_ns": 30}, {"from_ns": 10, "to_ns": 31},
-     {"from_ns": Percent(25.0)}, {"to_ns": Percent(50.0)}, {"from_ns": Percent(0), "to_ns": Percent(100)}],
+     {"from_ns": Percent(25.0)}, {"to_ns": Percent(50.0)},
+     {"from_ns": Percent(0), "to_ns": Percent(100)}],
 )  # fmt: skip
 def test_parts_are_the_same_too(trace, unread, part):
     direct = open_trace(trace, **part)

@@ -24,7 +24,8 @@ def trace(tmp_path):
 
 @pytest.mark.parametrize(
     ("begin", "end", "first", "count"),
-    [(25.0, 75.0, 250, 50), (0, 100, 0, 100), (99.5, 100, None, 0), (0, 0.1, 0, 1), (50.0, 50.1, 500, 1)],
+    [(25.0, 75.0, 250, 50), (0, 100, 0, 100), (99.5, 100, None, 0), (0, 0.1, 0, 1),
+     (50.0, 50.1, 500, 1)],
 )  # fmt: skip
 def test_percents_are_of_the_time_with_kernels(trace, begin, end, first, count):
     if not count:

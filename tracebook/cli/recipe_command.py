@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class _WithArguments(click.Command):
     """A command whose words behind `--` are kept apart."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: D102
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
         ctx.meta["tracebook.passed_on"] = tuple(args[at + 1 :])
         return super().parse_args(ctx, args[:at])
