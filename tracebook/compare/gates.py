@@ -84,7 +84,8 @@ def make_gates(
     _check_fraction("gate", gate)
     for quantity in per_quantity or {}:
         if quantity not in QUANTITIES:
-            near = difflib.get_close_matches(quantity, QUANTITIES, n=1)
+            begun = [known for known in QUANTITIES if quantity and known.startswith(quantity)]
+            near = begun or difflib.get_close_matches(quantity, QUANTITIES, n=1)
             known = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(QUANTITIES)}."
             raise GateError(f"There is no phase {quantity!r} to set a gate for.", known)
     if not math.isfinite(min_ms) or min_ms < 0:
