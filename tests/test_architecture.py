@@ -44,6 +44,7 @@ ORDER = (
     "plots",
     "render",
     "cli",
+    "pytest_plugin",
     "__main__",
 )
 
