@@ -35,6 +35,7 @@ ODD_NAME_COST = 1.5
 SPLIT_COST = 0.8
 #: Parts of one fusion group run in a row: each launch between them costs this much.
 APART_COST = 0.25
+MOST_APART = 8
 #: Relative spread of durations around bytes / bandwidth of an exact read.
 SPREAD = 0.10
 DERIVED_SPREAD = 0.35
@@ -331,10 +332,12 @@ def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], flo
     apart = APART_COST * table.runs.inside
     for row in range(1, length + 1):
         kernel = (row - 1) % kernels
-        best = rows[row - 1] + table.kernel_skip[kernel] + apart * table.column.distance[kernel]
+        between = min(int(table.column.distance[kernel]) - 1, MOST_APART)
+        before = rows[row - 1] + apart * between
+        best = before + apart + table.kernel_skip[kernel]
         if cyclic:
             best[0] = 0.0
-        options = rows[row - 1][first_of] + table.match[kernel][table.runs.table]
+        options = before[first_of] + table.match[kernel][table.runs.table]
         choice = options.argmin(axis=0)
         value = options[choice, columns]
         move = moves[row]

@@ -30,6 +30,8 @@ NAMED_PHASE = {
 }
 #: Classes that begin the next block's layers, and classes that come before that.
 LAYER_STARTS = frozenset({"embed", "norm"})
+#: So many kernels (gather, norm, quantisation and the like) precede the first matrix at most.
+LAYER_START_REACH = 5
 EARLIER = frozenset({"sample", "verify", "select", "prepare", "draft_prepare", "replay"})
 #: Classes that finish a layer behind its last matrix, until the next layer's norm.
 LAYER_ENDS = frozenset({"moe", "splitk_reduce", "gemm", "elementwise", "activation", "comm"})
@@ -253,7 +255,8 @@ def _at_joint(zone: Zone, facts: Facts, joints: list[tuple[int, ...]]) -> tuple[
     head = max((common(names, joint) for joint in joints), default=0)
     tail = max((common(names[::-1], joint[::-1]) for joint in joints), default=0)
     return (
-        head if zone.before.name in LAYERED else 0,
+        # A drafter's final norm belongs to its head, a target's to its layers.
+        head if zone.before.name == "target" else 0,
         tail if zone.after.name in LAYERED else 0,
     )
 
@@ -284,7 +287,8 @@ def _walk_zone(
         evidence = "neighbour"
         after_cut = after_cut or position == cut
         in_first = number == 0 and name in stages[0][1]
-        if not in_first and not (name in LAYER_STARTS and number < settled):
+        early = number < max(settled, len(zone.positions) - LAYER_START_REACH)
+        if not in_first and not (name in LAYER_STARTS and early):
             stage = max(stage, _entered(stages, stage, name))
         if after_cut:
             stage = max(stage, _index_of(stages, Phase.PREPARE, stage))

@@ -20,7 +20,7 @@ from tracebook.kernels.fit import Fit, fit_plan
 from tracebook.kernels.kinds import Choice, choose_kinds
 from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import Marks, marks_of_fit
-from tracebook.kernels.period import find_anchors, find_periods
+from tracebook.kernels.period import AS_GOOD, find_anchors, find_periods
 from tracebook.kernels.refusal import RECORD, busy_ns, floor_ns, no_decode
 from tracebook.kernels.sequence import Bools, Kernels
 from tracebook.kernels.steps import (
@@ -33,7 +33,7 @@ from tracebook.kernels.steps import (
 )
 from tracebook.kernels.structure import marks_of_structure
 from tracebook.kernels.variants import read_orders
-from tracebook.kernels.verdict import judge, unmatched_share
+from tracebook.kernels.verdict import judge, off_share, unmatched_share
 from tracebook.notices import Notice
 
 Alternatives = Callable[[], Sequence[Plan]]
@@ -51,6 +51,8 @@ STEP_BOUNDS = (0.25, 8.0)
 #: Periods and kinds of step that are tried before giving up.
 PERIODS_TRIED = 4
 KINDS_TRIED = 2
+#: A shorter period is tried first when it scores nearly as well; a plan unmasks wrong ones.
+AS_GOOD_WITH_PLAN = 0.75
 #: An attempt this good ends the search for a better period.
 GOOD = 0.93
 #: Another plan must fit better by this much before it is believed.
@@ -105,7 +107,8 @@ def best_attempt(
         return shortest <= busy_ns(kernels, lag) / floor_ns(plan, peak_gbps) <= longest
 
     best: Attempt | None = None
-    for period in find_periods(kernels.symbol, can_be_a_step)[:PERIODS_TRIED]:
+    as_good = AS_GOOD if plan is None else AS_GOOD_WITH_PLAN
+    for period in find_periods(kernels.symbol, can_be_a_step, as_good)[:PERIODS_TRIED]:
         found, kinds = _kinds_at(kernels, period.kernels)
         for kind in choose_kinds(found, kinds, choice)[:KINDS_TRIED]:
             if len(kind.slices) < max(2, min(LEAST_STEPS, len(kinds[0].slices))):
@@ -174,6 +177,7 @@ def _fit_orders(
     found = sum(r.weight_bytes for f in fit.found for r in ordered.reads[f.first : f.end])
     wanted = sum(r.weight_bytes for r in ordered.reads if not r.optional)
     goodness = min(1.0, found / max(wanted, 1)) * (1 - unmatched_share(fit, column))
+    goodness *= 1 - off_share(fit, column, ordered.reads)
     marks = marks_of_fit(fit, ordered)
     source = "repetition of the launch sequence"
     return Attempt(kernels, template, marks, fit, column, source, (), goodness, ordered)
@@ -203,7 +207,7 @@ def judge_attempt(
         notices.append(_no_collectives(attempt.plan))
     if not notices:
         return attempt, verdict, []
-    score = _score(attempt, verdict, notices)
+    score = _score(attempt, notices)
     best = (score, attempt, verdict, notices)
     for plan in alternatives():
         if plan.ranks != attempt.plan.ranks and collective is (plan.ranks == 1):
@@ -212,7 +216,7 @@ def judge_attempt(
         if other is None or other.fit is None or other.plan is None:
             continue
         judged, said = judge(other.fit, other.column, other.plan, peak_gbps)
-        value = _score(other, judged, said)
+        value = _score(other, said)
         if value > best[0] + 1e-6:
             best = (value, other, judged, said)
     if best[0] > score + BETTER:
@@ -241,11 +245,11 @@ def _no_collectives(plan: Plan) -> Notice:
     )
 
 
-def _score(attempt: Attempt, verdict: Verdict, notices: Sequence[Notice]) -> float:
+def _score(attempt: Attempt, notices: Sequence[Notice]) -> float:
     """How well a plan explains a step, to compare plans on one template."""
     unlike = sum(notice.code == "phase_unlike_rest" for notice in notices)
     above = sum(notice.code == "above_peak" for notice in notices)
-    return attempt.goodness - 0.5 * verdict.off_share - 0.05 * unlike - 0.3 * above
+    return attempt.goodness - 0.05 * unlike - 0.3 * above
 
 
 def _contradiction(said: Plan, found: Plan | None) -> Notice:

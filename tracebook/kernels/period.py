@@ -47,12 +47,16 @@ class Anchor:
     symbol: int
 
 
-def find_periods(symbols: Ints, accept: Callable[[int], bool]) -> list[Period]:
+def find_periods(
+    symbols: Ints, accept: Callable[[int], bool], as_good: float = AS_GOOD
+) -> list[Period]:
     """Candidate periods, best first.
 
     Args:
         symbols: Symbols in launch order, shape (kernels,).
         accept: Says whether a lag can be a step at all (bounds on its duration).
+        as_good: Share of the best score from which on a shorter lag is preferred. Where
+            later stages can tell a wrong period, less is enough.
 
     Returns:
         Periods in the order in which they should be tried; empty where nothing recurs.
@@ -65,8 +69,8 @@ def find_periods(symbols: Ints, accept: Callable[[int], bool]) -> list[Period]:
     if not scored:
         return []
     best = max(period.score for period in scored)
-    good = sorted((p for p in scored if p.score >= AS_GOOD * best), key=lambda p: p.kernels)
-    rest = sorted((p for p in scored if p.score < AS_GOOD * best), key=lambda p: -p.score)
+    good = sorted((p for p in scored if p.score >= as_good * best), key=lambda p: p.kernels)
+    rest = sorted((p for p in scored if p.score < as_good * best), key=lambda p: -p.score)
     return _without_neighbours(good + rest)
 
 

@@ -7,9 +7,11 @@ docs/method.md ("Knowing when it is wrong").
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from tracebook.checkpoint.plan import Plan
+from tracebook.checkpoint.plan import Plan, Read
 from tracebook.kernels.align import LAUNCH_NS, Column, expected_ns
 from tracebook.kernels.fit import Fit, ratio_of
 from tracebook.kernels.labels import Verdict
@@ -18,6 +20,7 @@ from tracebook.kernels.sequence import Bools
 from tracebook.notices import Notice
 
 MATCHED_FLOOR = 0.97
+PHASES_FLOOR = 0.96
 OFF_RATIO = 1.25
 OFF_WARN, OFF_REFUSE = 0.09, 0.15
 UNMATCHED_WARN, UNMATCHED_REFUSE = 0.01, 0.04
@@ -41,14 +44,11 @@ def judge(
     """
     reads = plan.reads
     wanted = sum(read.weight_bytes for read in reads if not read.optional)
-    sizes = np.array([sum(r.weight_bytes for r in reads[f.first : f.end]) for f in fit.found])
     required = sum(
         r.weight_bytes for f in fit.found for r in reads[f.first : f.end] if not r.optional
     )
     matched = required / wanted
-    ratio = ratio_of(fit, column, reads)
-    off_each = (ratio > OFF_RATIO) | (ratio < 1 / OFF_RATIO)
-    off = float(sizes[off_each].sum() / max(int(sizes.sum()), 1))
+    off = off_share(fit, column, reads)
     unmatched = unmatched_share(fit, column)
     notices = _phase_notices(fit, column, plan)
     if matched < MATCHED_FLOOR:
@@ -94,12 +94,22 @@ def judge(
         off_share=off,
         unmatched_gemm_share=unmatched,
         fitted_gbps=fit.bandwidth_gbps,
-        phases_trusted=matched >= MATCHED_FLOOR - 0.07 and unmatched <= UNMATCHED_REFUSE,
-        bytes_trusted=matched >= MATCHED_FLOOR and off <= OFF_REFUSE and not above,
+        phases_trusted=matched >= PHASES_FLOOR and unmatched <= UNMATCHED_REFUSE,
+        bytes_trusted=matched >= MATCHED_FLOOR
+        and off <= (OFF_REFUSE if unmatched <= UNMATCHED_WARN else OFF_WARN)
+        and not above,
         matched_bytes=_matched_bytes(fit, plan),
         passes=_passes(plan),
     )
     return verdict, notices
+
+
+def off_share(fit: Fit, column: Column, reads: Sequence[Read]) -> float:
+    """Share of the matched bytes whose kernel is more than 25 % off the expected time."""
+    sizes = np.array([sum(r.weight_bytes for r in reads[f.first : f.end]) for f in fit.found])
+    ratio = ratio_of(fit, column, reads)
+    off = (ratio > OFF_RATIO) | (ratio < 1 / OFF_RATIO)
+    return float(sizes[off].sum() / max(int(sizes.sum()), 1))
 
 
 def unmatched_products(fit: Fit, column: Column) -> Bools:
