@@ -24,14 +24,15 @@ from tracebook.checkpoint import (
 from tracebook.checkpoint.alternatives import plan_alternatives
 from tracebook.checkpoint.hf_cache import find_in_hf_cache
 from tracebook.config import FLAGS, DraftMethod, RunDescription, describe_run, is_hub_id
-from tracebook.errors import CheckpointError, RunDescriptionError
-from tracebook.importers import open_trace
+from tracebook.errors import CheckpointError, RunDescriptionError, TraceError
+from tracebook.importers.window import At
 from tracebook.kernels.attempts import Alternatives
 from tracebook.kernels.kinds import Choice
 from tracebook.kernels.label import label_kernels
 from tracebook.kernels.labels import Labelled
 from tracebook.machine import Machine, resolve_machine
 from tracebook.notices import Notice
+from tracebook.opening import growing_windows, open_within
 from tracebook.report import Report
 from tracebook.trace import Trace
 from tracebook.traffic import Models
@@ -58,8 +59,11 @@ class Options(TypedDict, total=False):
         tokens_per_step: Tokens that a step yields, all sequences together.
         device: Device to examine, where the trace holds several.
         pid: Process to examine, where the trace holds several.
-        from_ns: Leave out kernels before this time, in ns since the capture began.
+        from_ns: Leave out kernels before this time, in ns since the capture began, or a
+            `Percent` of it.
         to_ns: Leave out kernels after this time.
+        steps: Account for the first so many steady steps only, reading no more than that.
+        max_memory_bytes: What may be used; half of the machine's memory by default.
         rules: Kernel rules of your own, tried before the shipped ones.
         run_file: Run description to use instead of run.toml beside the trace.
     """
@@ -81,8 +85,10 @@ class Options(TypedDict, total=False):
     tokens_per_step: float | None
     device: int | None
     pid: int | None
-    from_ns: int | None
-    to_ns: int | None
+    from_ns: At | None
+    to_ns: At | None
+    steps: int | None
+    max_memory_bytes: int | None
     rules: str | Path | None
     run_file: str | Path | None
 
@@ -149,8 +155,40 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
     Raises:
         TracebookError: As `analyze`; `NoDecodeSteps` where nothing repeats.
     """
+    if options.get("steps") is not None:
+        return _first_steps(Path(path), options)
+    return _label(path, options, open_for(path, options))
+
+
+def _first_steps(path: Path, options: Options) -> Examined:
+    """Widen the window until it holds the steps that are wanted."""
+    wanted = options["steps"] or 0
+    asked = (options.get("from_ns"), options.get("to_ns"))
+    for begin, end, last in growing_windows(path, wanted, *asked):
+        part: Options = {**options, "from_ns": begin, "to_ns": end}
+        try:
+            examined = _label(path, part, open_for(path, part))
+        except TraceError:  # no kernels or no steps yet: warm-up or prefill
+            if last:
+                raise
+            continue
+        labelled = examined.labelled
+        believed = labelled.verdict is None or labelled.verdict.phases_trusted
+        if last or (believed and labelled.steps.height >= wanted):
+            break
+    kept = labelled.steps.head(wanted)
+    end = int(kept["end_ns"].max())  # type: ignore[arg-type]
+    notice = Notice(
+        "first_steps",
+        f"The first {kept.height} steady steps are accounted for, to {end / 1e9:.3f} s.",
+        "Leave out --steps to look at all of them.",
+    )
+    notices = (*labelled.notices, notice)
+    return replace(examined, labelled=replace(labelled, steps=kept, notices=notices))
+
+
+def _label(path: str | Path, options: Options, trace: Trace) -> Examined:
     run = describe(path, options)
-    trace = open_for(path, options)
     run, models, notices = models_of_run(run, trace.info.model_hint)
     plan, alternatives = _laid_out(run, models)
     device = options.get("device")
@@ -200,8 +238,9 @@ def describe(path: str | Path, options: Options) -> RunDescription:
 
 def open_for(path: str | Path, options: Options) -> Trace:
     """Open the part of a trace that the options ask for."""
-    return open_trace(
+    return open_within(
         Path(path),
+        max_memory_bytes=options.get("max_memory_bytes"),
         device=options.get("device"),
         pid=options.get("pid"),
         from_ns=options.get("from_ns"),

@@ -37,9 +37,10 @@ def test_every_flag_arrives(analyzed, tmp_path):
     rules.write_text("")
     flags = (
         "--checkpoint a --drafter b --draft-method dflash2 --draft-tokens 10 --draft-head c "
-        "--bandwidth 273 --machine m --ceiling-gbps 240 --context-tokens 512 --batch 2 "
+        "--bandwidth 273 --machine m --ceiling-gbps 240 --context-tokens 512 --batch 2 --signature 15b6 "
         "--kv-dtype fp8 --gdn-dtype bfloat16 --no-replay "
-        "--tokens-per-step 5.32 --device 1 --pid 99 --from 1.5s --to 2000ms "
+        "--tokens-per-step 5.32 --device 1 --pid 99 --from 1.5s --to 2000ms --steps 5 "
+        "--max-memory 8GB "
         f"--rules {rules} --run r.toml"
     )
     assert main(["report", "run.sqlite", *flags.split()]) == 0
@@ -58,11 +59,14 @@ def test_every_flag_arrives(analyzed, tmp_path):
         "gdn_dtype": "bfloat16",
         "replay": False,
         "batch": 2,
+        "signature": "15b6",
         "tokens_per_step": 5.32,
         "device": 1,
         "pid": 99,
         "from_ns": 1_500_000_000,
         "to_ns": 2_000_000_000,
+        "steps": 5,
+        "max_memory_bytes": 8_000_000_000,
         "rules": rules,
         "run_file": Path("r.toml"),
     }

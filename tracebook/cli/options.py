@@ -34,6 +34,29 @@ def capture_time(text: str) -> int | Percent:
     return round(float(match[1]) * _NS_PER_UNIT[match[2]])
 
 
+_BYTES_PER_UNIT = {"MB": 10**6, "GB": 10**9, "MiB": 2**20, "GiB": 2**30}
+
+
+def memory_size(text: str) -> int:
+    """Read an amount of memory with its unit (8GB, 512MiB) as bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(MB|GB|MiB|GiB)", text.strip())
+    if match is None:
+        raise click.BadParameter(f"{text!r} needs a number and a unit, as in 8GB or 512MiB.")
+    return round(float(match[1]) * _BYTES_PER_UNIT[match[2]])
+
+
+def tokens_or_file(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
+    """Read tokens per step as a number, or from a benchmark result or metrics scrape."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        from tracebook.acceptance import read_acceptance
+
+        return read_acceptance(text).tokens_per_step
+
+
 _RUN_OPTIONS = (
     click.argument("trace", type=click.Path(path_type=Path)),
     click.option("--checkpoint", metavar="PATH", help="Target: directory, file, bundle or hub id."),
@@ -65,13 +88,31 @@ _RUN_OPTIONS = (
         metavar="HASH",
         help="Account for this kind of step (as listed among those left out).",
     ),
-    click.option("--tokens-per-step", type=float, metavar="N", help="Tokens a step yields."),
+    click.option(
+        "--tokens-per-step",
+        callback=tokens_or_file,
+        metavar="N|FILE",
+        help="Tokens a step yields, or a vLLM benchmark or metrics file.",
+    ),
     click.option("--device", type=int, metavar="N", help="Device to examine."),
     click.option("--pid", type=int, metavar="N", help="Process to examine."),
     click.option(
         "--from", "from_ns", type=capture_time, metavar="TIME", help="Begin at: 2s or 25%."
     ),
     click.option("--to", "to_ns", type=capture_time, metavar="TIME", help="Stop before."),
+    click.option(
+        "--steps",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Account for the first N steady steps, reading no more than that.",
+    ),
+    click.option(
+        "--max-memory",
+        "max_memory_bytes",
+        type=memory_size,
+        metavar="SIZE",
+        help="Memory that may be used, as 8GB (default: half of the machine's).",
+    ),
     click.option(
         "--rules",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -7,11 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tracebook.importers.assemble import assemble, select
+from tracebook.importers.columns import column_map, pick
+from tracebook.importers.refusals import refuse_without_kernels
 from tracebook.importers.sniff import Kind, sniff
 from tracebook.importers.source import Source
 from tracebook.importers.sqlite_source import open_sqlite
-from tracebook.importers.window import At, Selection
+from tracebook.importers.window import At, Selection, Span
 from tracebook.trace import Trace
+
+#: From so many rows on a scan for the time of a capture is worth its cost, 0.1 s a million.
+_SCAN_ROWS = 3_000_000
 
 
 def open_trace(
@@ -106,3 +111,28 @@ def sqlite_of(path: Path) -> Path | None:
     from tracebook.nsys import export
 
     return export(path)
+
+
+def capture_extent(path: Path, *, exact: bool = False) -> tuple[int, Span | None]:
+    """How large a capture is, without reading its kernels.
+
+    Args:
+        path: The trace.
+        exact: Also read the times of all kernels, which takes a scan of the table.
+
+    Returns:
+        Number of kernel rows (at most), and start of the first and end of the last kernel
+        in ns, None where that is not known without a scan.
+
+    Raises:
+        TraceError: The path cannot be read, or has no kernels.
+    """
+    with open_source(path) as source:
+        refuse_without_kernels(source)
+        mapping = column_map()
+        table = mapping.kernel_table
+        columns = pick(mapping.required, source.tables[table])
+        rows = source.row_count(table)
+        scan = exact or rows > _SCAN_ROWS
+        span = source.span(table, columns["start_ns"], columns["end_ns"]) if scan else None
+        return rows, span

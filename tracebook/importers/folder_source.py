@@ -71,7 +71,7 @@ class FolderSource:
     ) -> list[T]:
         """See `Source.kernels`."""
         frame = self._scan(table).with_row_index("kernel_id", offset=1)
-        total = frame.select(pl.len()).collect().item()
+        total = self.row_count(table)
         start = pl.col(columns["start_ns"])
         made = []
         for at in range(0, max(total, 1), PAGE_ROWS):
@@ -132,6 +132,10 @@ class FolderSource:
             frame = frame.filter(tested.is_in(list(among)) if among else tested.is_not_null())
             frame = frame.select(column)
         return frame.head(1).collect().height > 0
+
+    def row_count(self, table: str) -> int:
+        """See `Source.row_count`."""
+        return int(self._scan(table).select(pl.len()).collect().item())
 
     def span(self, table: str, start: str, end: str) -> tuple[int, int] | None:
         """See `Source.span`."""

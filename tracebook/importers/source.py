@@ -79,6 +79,10 @@ class Source(Protocol):
         """Whether the table has a row (where `column` is not NULL, or is one of `among`)."""
         ...
 
+    def row_count(self, table: str) -> int:
+        """Number of rows, or more where that is not known without a scan."""
+        ...
+
     def span(self, table: str, start: str, end: str) -> tuple[int, int] | None:
         """Smallest start and largest end of rows with sound times, None where there is none."""
         ...
