@@ -133,18 +133,6 @@ def test_the_trace_stays_as_it_was(run):
     assert sorted(path.name for path in run.iterdir()) == names
 
 
-@over_runs
-def test_the_report_is_the_saved_one(run, monkeypatch, request):
-    """A change of any figure or warning shows here; `pytest --accept` takes it over."""
-    monkeypatch.chdir(ROOT)
-    report = tracebook.analyze(run.relative_to(ROOT) / "trace.sqlite")
-    saved = run / "expected.json"
-    if request.config.getoption("--accept"):
-        report.save(saved)
-    assert report == Report.load(saved)
-    assert report.to_json() == saved.read_text(encoding="utf-8")
-
-
 #: The published profile: ms per phase, and what follows from it.
 PUBLISHED = {
     "plain-nvfp4": {"target_layers": 81.5},

@@ -289,6 +289,7 @@ class Report:
                 f"This is not a saved report: {error}.",
                 "Make one with `tracebook report RUN --format json -o FILE`.",
             ) from error
+        document = _of_saved_run(document)
         _check_version(document)
         content = {key: value for key, value in document.items() if key != "schema"}
         for part, key in (("phase", "phases"), ("layer", "layers"), ("matrix", "matrices")):
@@ -328,6 +329,20 @@ def is_saved_report(path: Path) -> bool:
             return file.read(64).lstrip().startswith(b"{")
     except OSError:
         return False
+
+
+def _of_saved_run(document: Any) -> Any:
+    """The report within what `tracebook save` wrote; anything else as it is."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(schema, str) or not schema.startswith("tracebook.baseline/"):
+        return document
+    runs = document.get("runs")
+    if not isinstance(runs, list) or len(runs) != 1 or not isinstance(runs[0], dict):
+        raise ReportVersionError(
+            "The saved runs are several, and a report is about one.",
+            "Report on the traces, or compare the runs with `tracebook diff`.",
+        )
+    return runs[0].get("report")
 
 
 def _check_version(document: Any) -> None:

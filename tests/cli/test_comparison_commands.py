@@ -203,3 +203,14 @@ def test_a_check_of_saved_runs_imports_nothing_heavy(saved):
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=saved, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_saved_run_still_gives_its_report(tmp_path, capsys):
+    assert main(["save", str(FIXTURE), "-o", str(tmp_path / "run.json")]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "run.json")]) == 0
+    assert "drafter layers 5.70" in " ".join(capsys.readouterr().out.split())
+    both = [str(tmp_path / "run.json")] * 2
+    assert main(["save", *both, "-o", str(tmp_path / "two.json")]) == 0
+    assert main(["report", str(tmp_path / "two.json")]) == 1
+    assert "several" in capsys.readouterr().err

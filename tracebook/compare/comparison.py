@@ -61,7 +61,7 @@ class Row:
         seen_ms: Smallest change that would have been found 19 times in 20.
         contribution_ns: What it adds to the change of the step. Those of phases and idle
             sum to that of the step, exactly.
-        old_bytes: Bytes per step, None where not known.
+        old_bytes: Weight bytes per step, None where not known.
         new_bytes: The same, of the new side.
         old_gbps: old_bytes over old_ms.
         new_gbps: new_bytes over new_ms.
@@ -294,12 +294,12 @@ def _t95(df: float) -> float:
 
 
 def _bytes(run: Run, quantity: str) -> int | None:
-    """Bytes per step that the run's report gives for a quantity."""
+    """Weight bytes per step that the run's report gives for a quantity."""
     if quantity == STEP:
-        found = run.fact("total", "traffic_bytes")
+        found = run.fact("total", "weight_bytes")
     else:
         rows = [row for row in run.report.get("phases") or () if row.get("phase") == quantity]
-        found = rows[0].get("traffic_bytes") if rows else None
+        found = rows[0].get("weight_bytes") if rows else None
     return found if isinstance(found, int) else None
 
 
