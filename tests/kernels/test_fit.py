@@ -185,25 +185,45 @@ def test_optional_reads_may_be_absent_and_are_found_where_present():
     assert placed(fitted(more, with_copy), with_copy) == true_places(more)
 
 
-def small_reads():
-    """Each layer has a 0.1 MB router behind its attention output."""
+def small_reads(mb=0.15):
+    """Each layer has a small router behind its attention output."""
     kernels, reads = [], []
     for k in step():
         kernels.append(k)
         if k.matrix == "o_proj":
-            kernels.append(product("target_layers", k.layer, "router", 0.1, "router", 64))
+            kernels.append(product("target_layers", k.layer, "router", mb, "router", 64))
     for layer in range(LAYERS):
         for read in layer_reads(layer, 5 * layer):
             if read.op == "gate":
-                reads.append(Read("target_layers", layer, "router", "router", 100_000, 64,
+                reads.append(Read("target_layers", layer, "router", "router", round(mb * MB), 64,
                                   5 * layer + 4, family="router"))  # fmt: skip
             reads.append(read)
     return kernels, make_plan([("target", reads), ("output", PLAN.blocks[1].reads)], LAYERS)
 
 
-def test_small_matrices_are_placed_between_the_large_ones():
-    kernels, of = small_reads()
+@pytest.mark.parametrize("mb", [0.1, 0.15, 1.0])
+def test_small_matrices_are_placed_between_the_large_ones(mb):
+    kernels, of = small_reads(mb)
     assert placed(fitted(kernels, of), of) == true_places(kernels)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="what stands between the last and the first large read is taken twice"
+)
+def test_one_small_kernel_is_not_the_first_and_the_last_read_of_a_step():
+    """Two reads of 0.13 MB at the ends of the plan, one kernel for them."""
+    kernels, of = small_reads()
+    kernels = [product("target_layers", 0, "first", 0.13, "small", 64), *kernels]
+    first, last = (
+        Read("target_layers", None, name, name, 130_000, 64, group, family=name)
+        for name, group in (("first", 900), ("last", 901))
+    )
+    head = [*of.blocks[1].reads, last]
+    of = make_plan([("target", [first, *of.blocks[0].reads]), ("output", head)], LAYERS)
+    fit = fitted(kernels, of)
+    assert placed(fit, of)[0][1] in ("first", "last")
+    found = sum(of.reads[i].weight_bytes for f in fit.found for i in range(f.first, f.end))
+    assert bytes_of(fit, of.reads).sum() == found
 
 
 def test_nothing_that_could_read_the_plan():
@@ -244,9 +264,18 @@ def test_laws_of_any_fit(data):
     assert int(shares.sum()) == sum(of.reads[i].weight_bytes for i in reads)
     assert set(np.flatnonzero(shares).tolist()) <= set(used)
     assert 0 < fit.bandwidth_gbps <= 1.1 * 273
-    # In plan order the kernels go round the step once.
-    order = [f.kernels[0] for f in fit.found]
-    assert sum(b < a for a, b in itertools.pairwise(order)) <= 1
+    # The groups follow each other once round the step (an engine may launch the small
+    # parts of a group in front of its large ones).
+    groups = [
+        [k for f in part for k in f.kernels]
+        for _, part in itertools.groupby(fit.found, key=lambda f: of.reads[f.first].group)
+    ]
+
+    def follow(turn):
+        turned = [[(k - turn) % count for k in group] for group in groups]
+        return all(max(a) < min(b) for a, b in itertools.pairwise(turned))
+
+    assert any(follow(turn) for turn in range(count))
 
 
 @pytest.mark.xfail(
