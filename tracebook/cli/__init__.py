@@ -59,6 +59,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "tracebook.cli.baseline_command:baseline_command",
         "Keep baselines under names: tag, list, show, rm.",
     ),
+    "predict": (
+        "tracebook.cli.predict_command:predict_command",
+        "A decode step before it is run, and the best number of drafts.",
+    ),
     "synth": (
         "tracebook.cli.synth_command:synth_command",
         "Make a synthetic trace from a run description.",

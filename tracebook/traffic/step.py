@@ -93,6 +93,15 @@ def step_traffic(
     state = model_state(models.target, "target")
     drafts = (plan.draft_tokens or 0) if plan.draft_method != "none" else 0
     settings = _settings(run, state, drafts, replay_seen, told)
+    if plan.draft_method != "none" and plan.draft_tokens is None:
+        told.notices.append(
+            Notice(
+                "draft_tokens_unknown",
+                "State, rows and logits are counted for one position: how many tokens are "
+                "drafted is not known.",
+                "Add --draft-tokens K.",
+            )
+        )
     movements = [
         *kv_cache(Phase.TARGET_LAYERS, state.attention, settings, settings.positions),
         *recurrent_state(Phase.TARGET_LAYERS, state.recurrent, settings),
