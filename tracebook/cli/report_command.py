@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebook.cli.options import replacing, run_options
+from tracebook.cli.options import description_options, replacing
 from tracebook.render import DETAILS, FORMATS
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     "report",
     epilog="Example: tracebook report fixtures/full-recipe/trace.sqlite --detail layers",
 )
-@run_options
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
+@description_options
 @click.option(
     "--format",
     "format_name",
@@ -43,22 +45,33 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="Compare with a CSV of nsys stats or a folder of the recipe cuda_gpu_kern_sum.",
 )
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Traces at once, here.")
+@click.option("--dask", metavar="ADDRESS", help="Dask scheduler that shares many traces out.")
 def report_command(
-    trace: Path,
+    traces: tuple[str, ...],
     format_name: str,
     output: Path | None,
     detail: str,
     verify: bool,
     verify_against: Path | None,
+    jobs: int | None,
+    dask: str | None,
     **options: Any,
 ) -> None:
     """Tell where a decode step spends its time: TRACE in, GB/s per phase out.
 
     TRACE is an Nsight Systems export (.sqlite), a .nsys-rep, or a report that was
     saved as JSON. What is not given as an option is read from run.toml beside it.
+    Several traces, or a pattern such as 'runs/*.sqlite', give one row each.
     """
     from tracebook.render import render
 
+    trace = Path(traces[0])
+    if len(traces) > 1 or jobs or dask or (not trace.exists() and glob.has_magic(traces[0])):
+        if verify or verify_against is not None or detail != "phases":
+            raise click.UsageError("--verify and --detail go with one trace.")
+        _report_many(traces, format_name, output, options, jobs or 1, dask)
+        return
     report = report_of(trace, options)
     if output is None or str(output) == "-":
         text = render(report, format_name, detail=detail, terminal=sys.stdout.isatty())
@@ -72,6 +85,36 @@ def report_command(
             click.echo(f"Warning: {warning.message}", err=True)
     if verify or verify_against is not None:
         _verify(trace, verify_against)
+
+
+def _report_many(
+    patterns: tuple[str, ...],
+    format_name: str,
+    output: Path | None,
+    options: dict[str, Any],
+    jobs: int,
+    dask: str | None,
+) -> None:
+    """One row for each trace; what failed is told, and the exit status says so."""
+    from tracebook.errors import TraceError
+    from tracebook.render.sweep import FORMATS as TABLES
+    from tracebook.render.sweep import render_sweep
+    from tracebook.sweep import expand, sweep
+
+    if format_name not in TABLES:
+        raise click.UsageError(f"--format {format_name} goes with one trace.")
+    paths = expand(patterns)
+    rows = list(sweep(paths, options, jobs=jobs, dask=dask))  # type: ignore[arg-type]
+    text = render_sweep(rows, format_name)
+    if output is None or str(output) == "-":
+        click.echo(text, nl=False)
+    else:
+        with replacing(output, source=paths[0]) as draft:
+            draft.write_text(text, encoding="utf-8")
+    failed = [row for row in rows if row.error is not None]
+    if failed:
+        hint = next((row.hint for row in failed if row.hint), None)
+        raise TraceError(f"{len(failed)} of {len(rows)} traces failed.", hint)
 
 
 def _verify(trace: Path, against: Path | None) -> None:
