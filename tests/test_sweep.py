@@ -104,7 +104,8 @@ ROWS = [
 
 def test_text_has_a_row_for_each_run_and_tells_what_failed():
     lines = render_sweep(ROWS, "text").splitlines()
-    assert lines[2].split() == "a 7 99.60 53.4 20.83 209.1 76.6 target layers".split()
+    figures = ["7", "99.60", "53.4", "20.83", "209.1", "76.6"]
+    assert lines[2].split() == ["a", *figures, "target", "layers"]
     assert lines[3].split() == ["c|d", "2", "10.00", "-", "-", "-", "-", "-"]
     assert lines[-1] == "Failed: runs/b/trace.sqlite: It is truncated."
 
