@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tracebook.checkpoint.plan import Read
 from tracebook.kernels.align import (
     APART_COST,
     GRID_BONUS,
+    MOST_APART,
     PARTIAL_GROUP_COST,
     SKIP_COST,
     SPLIT_COST,
@@ -205,6 +207,11 @@ def paths(table, kernels, reads):
     yield from choices(0, 0)
 
 
+def between(table, kernel):
+    """Launches that were left out of the column in front of a kernel; many are like eight."""
+    return min(int(table.column.distance[kernel]) - 1, MOST_APART)
+
+
 def cost_of_path(table, path, kernels, reads, *, free_ends=False):
     """What a choice costs, from the meaning of the moves."""
     size = len(table.kernel_skip)
@@ -217,11 +224,13 @@ def cost_of_path(table, path, kernels, reads, *, free_ends=False):
             skipped = [k % size for k in range(kernel, start)]
             total += sum(table.kernel_skip[k] for k in skipped)
             if table.runs.inside[column : first + 1].all():  # nowhere to pause but in the group
-                total += APART_COST * sum(table.column.distance[k] for k in skipped)
+                total += APART_COST * sum(1 + between(table, k) for k in skipped)
         total += sum(table.read_skip[column:first])
         if run is not None:
             last = (end - 1) % size
             parts = end - start
+            if parts == 1 and table.runs.inside[first]:
+                total += APART_COST * between(table, last)
             total += table.match[last, run] if parts == 1 else table.split[parts - 2][last, run]
         kernel, column = end, stop
     return total
@@ -259,8 +268,9 @@ def tables(draw, most_kernels=4, most_reads=4, split=False):
         two = matrix()
         two[0] = np.inf
         more = (two,)
+    distance = np.array([draw(st.integers(1, 12)) for _ in range(kernels)])
     return Table(
-        column([1.0] * kernels),
+        replace(column([1.0] * kernels), distance=distance),
         runs,
         matrix(),
         np.array([draw(costs) for _ in range(kernels)]),

@@ -183,7 +183,9 @@ def make_trace(rows: Sequence[dict], names: Sequence[str]) -> Trace:
         schema=NAME_SCHEMA,
         orient="row",
     )
-    return Trace(TraceInfo(Path("toy.sqlite")), frame.sort("start_ns", "end_ns"), table)
+    return Trace(
+        TraceInfo(Path("toy.sqlite")), frame.sort("start_ns", "end_ns", "kernel_id"), table
+    )
 
 
 def short_name(name: str) -> str:
