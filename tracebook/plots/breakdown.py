@@ -22,6 +22,8 @@ from tracebook.plots.canvas import (
 )
 from tracebook.report import Report
 
+#: Text on a white label, which stays dark on a dark page.
+_ON_WHITE = "#1f232a"
 _BAR, _STRIP = 0.62, 0.14
 #: Segments narrower than this part of the axis are not written on.
 _WRITTEN = 0.055
@@ -82,6 +84,7 @@ def _bar(axes: Axes, place: int, report: Report, longest: float) -> None:
                 ha="center",
                 va="center",
                 fontsize=8,
+                color=_ON_WHITE,
                 bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 1.2},
             )
         left += width

@@ -29,6 +29,7 @@ _LOOK: Any = {
     "axes.titlesize": 10.0,
     "axes.titlelocation": "left",
     "axes.labelsize": 9.0,
+    "axes.facecolor": "none",
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.spines.top": False,

@@ -17,6 +17,7 @@ FORMATS: dict[str, str] = {
     "json": "tracebook.render.json",
     "csv": "tracebook.render.csv",
     "markdown": "tracebook.render.markdown",
+    "html": "tracebook.render.html",
 }
 
 #: How far down a report goes.
