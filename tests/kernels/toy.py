@@ -214,3 +214,31 @@ def column_of(kernels: Sequence[K], *, named: bool = True) -> Column:
         distance=np.ones(len(kernels), dtype=np.int64),
         telling=np.full(len(kernels), named),
     )
+
+
+def drafted_step(passes: int = 2) -> list[K]:
+    """A step with verification and sequential draft passes behind it: fc, a layer, the head."""
+    kernels = [replace(k, name=VERIFY, ns=4000) if k.phase == "sampling" else k for k in step()]
+    kernels.append(K("eagle_prepare_inputs_padded_kernel", 2000, "prepare", pause_ns=4000))
+    for _ in range(passes):
+        kernels.append(product("drafter_layers", None, "fc", 20, "fc", 1024))
+        kernels += layer_kernels(0, "drafter_layers", 0.5)
+        kernels.append(K(NORM, 2300, "draft_head"))
+        kernels.append(product("draft_head", None, "lm_head", HEAD_MB, "head", HEAD_ROWS))
+        kernels.append(K(ARGMAX, 7000, "draft_head", grid=(25, 1, 1)))
+    return kernels
+
+
+def drafted_plan(passes: int = 2) -> Plan:
+    """The plan of `drafted_step`."""
+    base = plan()
+    blocks = [("target", base.blocks[0].reads), ("output", base.blocks[1].reads)]
+    for number in range(passes):
+        first = 1000 + 10 * number
+        fc = Read("drafter_layers", None, "fc", "fc", 20 * MB, 1024, first, family="fc")
+        layer = layer_reads(0, first + 1, "drafter_layers", 0.5)
+        head = Read("draft_head", None, "head", "lm_head", HEAD_MB * MB, HEAD_ROWS, first + 6,
+                    family="head")  # fmt: skip
+        blocks += [(f"draft:{number}", [fc, *layer]), (f"draft_head:{number}", [head])]
+    return make_plan(blocks, LAYERS, draft_tokens=passes, draft_method="mtp",
+                     description=f"mtp with {passes} draft tokens")  # fmt: skip

@@ -1,0 +1,151 @@
+"""What is said about right and about wrong plans; shares worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tracebook.checkpoint.plan import Read
+from tracebook.kernels.fit import fit_plan
+from tracebook.kernels.verdict import judge, unmatched_products, unmatched_share
+
+from .toy import (
+    GBPS,
+    HEAD_MB,
+    LAYERS,
+    MB,
+    column_of,
+    drafted_plan,
+    drafted_step,
+    make_plan,
+    plan,
+    step,
+)
+
+LAYER_MB = 110
+PEAK = 273.0
+
+
+def judged(kernels, of, peak=PEAK):
+    column = column_of(kernels)
+    fit = fit_plan(column, of, peak_gbps=peak)
+    verdict, notices = judge(fit, column, of, peak)
+    return verdict, [notice.code for notice in notices]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "of"),
+    [(step(), plan()), (drafted_step(2), drafted_plan(2))],
+    ids=["plain", "drafted"],
+)
+def test_a_right_plan_is_not_doubted(kernels, of):
+    verdict, codes = judged(kernels, of)
+    assert codes == []
+    assert verdict.matched_share == 1
+    assert verdict.off_share == 0
+    assert verdict.unmatched_gemm_share == 0
+    assert verdict.fitted_gbps == pytest.approx(GBPS, rel=0.01)
+    assert verdict.phases_trusted
+    assert verdict.bytes_trusted
+
+
+def test_bytes_and_passes_per_phase():
+    verdict, _ = judged(drafted_step(3), drafted_plan(3))
+    assert verdict.matched_bytes == {
+        "target_layers": LAYERS * LAYER_MB * MB,
+        "output_layer": HEAD_MB * MB,
+        "drafter_layers": 3 * (20 + LAYER_MB // 2) * MB,
+        "draft_head": 3 * HEAD_MB * MB,
+    }
+    assert verdict.passes == {
+        "target_layers": 1, "output_layer": 1, "drafter_layers": 3, "draft_head": 3,
+    }  # fmt: skip
+
+
+def test_small_bytes_count_and_unfound_optional_ones_do_not():
+    optional = Read("target_layers", None, "x", "x", 40 * MB, 9, 999, optional=True)
+    base = plan()
+    of = make_plan(
+        [("target", [*base.blocks[0].reads, optional]), ("output", base.blocks[1].reads)],
+        LAYERS, small_bytes={"target_layers": 77, "output_layer": 5})  # fmt: skip
+    verdict, _ = judged(step(), of)
+    assert verdict.matched_bytes == {
+        "target_layers": LAYERS * LAYER_MB * MB + 77,
+        "output_layer": HEAD_MB * MB + 5,
+    }
+    assert verdict.matched_share == 1
+
+
+def test_missing_layers_are_unmatched_products():
+    """Four of six layers are in the plan: two layers' products belong to nothing."""
+    verdict, codes = judged(step(), plan(4))
+    spare = 2 * (LAYER_MB * MB / GBPS + 4 * 1500)
+    busy = sum(k.ns for k in step())
+    assert verdict.unmatched_gemm_share == pytest.approx(spare / busy, rel=0.05)
+    assert "products_without_plan" in codes
+    assert not verdict.phases_trusted
+
+
+def test_invented_layers_are_not_found():
+    """Eight layers said, six ran: (6 x 110 + 100) of (8 x 110 + 100) MB."""
+    verdict, codes = judged(step(), plan(8))
+    assert verdict.matched_share == pytest.approx(760 / 980, abs=0.02)
+    assert "plan_not_found" in codes
+    assert not verdict.bytes_trusted
+    assert not verdict.phases_trusted
+
+
+@pytest.mark.parametrize("factor", [0.4, 2.5])
+def test_a_wrong_head_runs_at_another_bandwidth_than_the_rest(factor):
+    verdict, codes = judged(step(), plan(head_mb=HEAD_MB * factor))
+    assert "phase_unlike_rest" in codes or "plan_not_found" in codes
+    assert verdict.phases_trusted
+
+
+def test_twice_the_bytes_are_more_than_the_machine_can_read():
+    verdict, codes = judged(step(), plan(scale=2, head_mb=2 * HEAD_MB))
+    assert "above_peak" in codes
+    assert not verdict.bytes_trusted
+
+
+def test_without_a_peak_a_uniform_factor_cannot_be_known():
+    """A real ambiguity: all bytes doubled look like twice the bandwidth."""
+    verdict, codes = judged(step(), plan(scale=2, head_mb=2 * HEAD_MB), peak=None)
+    assert codes == []
+    assert verdict.fitted_gbps == pytest.approx(2 * GBPS, rel=0.02)
+
+
+def test_another_format_of_a_third_of_the_bytes_is_seen():
+    """Gates and ups are half as large as the plan says: 48 of 110 MB a layer are off."""
+    kernels = [
+        replace(k, ns=1500 + (k.ns - 1500) // 2) if "gate" in k.matrix else k for k in step()
+    ]
+    verdict, codes = judged(kernels, plan())
+    assert verdict.off_share == pytest.approx(6 * 48 / 760, abs=0.02)
+    assert "bytes_unlike_times" in codes
+    assert not verdict.bytes_trusted
+    assert verdict.phases_trusted
+
+
+def test_a_regression_of_one_phase_is_told_and_not_refused():
+    """The output layer suddenly takes twice as long: bytes are right, so they are kept."""
+    kernels = [replace(k, ns=2 * k.ns) if k.matrix == "lm_head" else k for k in step()]
+    verdict, codes = judged(kernels, plan())
+    assert "phase_unlike_rest" in codes
+    assert verdict.phases_trusted
+    assert verdict.bytes_trusted
+
+
+@pytest.mark.parametrize("said", [1, 3, 4])
+def test_a_wrong_number_of_draft_tokens_is_noticed(said):
+    _, codes = judged(drafted_step(2), drafted_plan(said))
+    assert codes
+
+
+def test_glue_and_attention_are_no_unmatched_products():
+    kernels = [replace(k, ns=500_000) if "flash" in k.name else k for k in step()]
+    column = column_of(kernels)
+    fit = fit_plan(column, plan(), peak_gbps=PEAK)
+    assert not unmatched_products(fit, column).any()
+    assert unmatched_share(fit, column) == 0
