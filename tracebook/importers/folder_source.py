@@ -116,6 +116,30 @@ class FolderSource:
             value=pl.col(columns["value"]).cast(pl.String, strict=False),
         )
 
+    def texts_starting(
+        self, table: str, column: str, prefixes: Sequence[str], key: str | None = None
+    ) -> dict[int, str]:
+        """See `Source.texts_starting`."""
+        text = pl.col(column).cast(pl.String, strict=False)
+        starts = pl.any_horizontal(*(text.str.starts_with(prefix) for prefix in prefixes))
+        rows = self._scan(table).with_row_index("_row", offset=1).filter(starts)
+        return dict(rows.select(pl.col(key or "_row").cast(pl.Int64), text).collect().rows())
+
+    def integers(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        wanted: Collection[int],
+        key: str | None = None,
+    ) -> pl.DataFrame:
+        """See `Source.integers`."""
+        rows = self._scan(table).with_row_index("row_id", offset=1)
+        rows = rows.filter(pl.col(key or "row_id").cast(pl.Int64).is_in(list(wanted)))
+        raw = rows.select(
+            "row_id", *(pl.col(theirs).alias(ours) for ours, theirs in columns.items())
+        ).collect()
+        return raw.select(_as_integers(raw.schema))
+
     def pairs(self, table: str, key: str, value: str, keys: Collection[int]) -> dict[int, int]:
         """See `Source.pairs`."""
         wanted = pl.col(key).is_in(list(keys)) & pl.col(value).is_not_null()

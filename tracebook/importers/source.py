@@ -71,6 +71,26 @@ class Source(Protocol):
         """Ids of the strings that begin with one of `prefixes`."""
         ...
 
+    def texts_starting(
+        self, table: str, column: str, prefixes: Sequence[str], key: str | None = None
+    ) -> dict[int, str]:
+        """Texts in `column` that begin with one of `prefixes`, by `key` or by row id."""
+        ...
+
+    def integers(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        wanted: Collection[int],
+        key: str | None = None,
+    ) -> pl.DataFrame:
+        """`columns` (ours -> raw) of the rows whose `key`, or row id, is in `wanted` (not empty).
+
+        `start_ns` and `end_ns` must be among the columns. All are Int64, null where the
+        export has NULL or something that is not an integer; `row_id` comes first.
+        """
+        ...
+
     def pairs(self, table: str, key: str, value: str, keys: Collection[int]) -> dict[int, int]:
         """For each of `keys` in column `key` one `value` that is not NULL."""
         ...

@@ -30,6 +30,8 @@ _MIN_ROW_BYTES = 8
 _IDS_PER_QUERY = 500
 #: Below this span of ids a second thread costs more than it saves.
 _PARALLEL_ROWS = 100_000
+#: Written into the statement itself: SQLite takes a million characters.
+_INLINE_IDS = 40_000
 _LOCK_WAIT_S = 0.5
 #: What reading a damaged file can raise: SQLite's messages quote its text, which then
 #: cannot be decoded, and polars panics on text that is not UTF-8.
@@ -142,11 +144,20 @@ class SqliteSource:
         window: Window,
         each: Callable[[RawKernels], T],
     ) -> list[T]:
-        """See `Source.kernels`. A file whose rows do not ascend is damaged and refused.
+        """See `Source.kernels`. A file whose rows do not ascend is damaged and refused."""
+        return self._pages(table, columns, _window_sql(columns["start_ns"], window), each)
+
+    def _pages(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        where: str,
+        each: Callable[[RawKernels], T],
+    ) -> list[T]:
+        """What `each` makes of the pages of the rows that pass `where`.
 
         Two threads read a half of the ids each: SQLite decodes on one core only.
         """
-        where = _window_sql(columns["start_ns"], window)
         if where:
             self.span(table, columns["start_ns"], columns["end_ns"])  # bounds a hostile scan
         name = _quoted(table)  # two questions: SQLite answers each from an end of the tree
@@ -291,6 +302,33 @@ class SqliteSource:
         if len(columns) < 2:
             return None
         return _quoted(mapping.string_table), _quoted(columns["id"]), _quoted(columns["value"])
+
+    def texts_starting(
+        self, table: str, column: str, prefixes: Sequence[str], key: str | None = None
+    ) -> dict[int, str]:
+        """See `Source.texts_starting`."""
+        text, id_ = _quoted(column), _quoted(key) if key else "rowid"
+        tests = " OR ".join(f"substr({text}, 1, {len(prefix)}) = ?" for prefix in prefixes)
+        query = (
+            f"SELECT {id_}, {text} FROM {_quoted(table)} NOT INDEXED "
+            f"WHERE {text} IS NOT NULL AND ({tests}) LIMIT {self._max_rows}"
+        )
+        return dict(self._connection.execute(query, tuple(prefixes)))
+
+    def integers(
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        wanted: Collection[int],
+        key: str | None = None,
+    ) -> pl.DataFrame:
+        """See `Source.integers`."""
+        tested, ids = _quoted(key) if key else "rowid", sorted(wanted)
+        found: list[pl.DataFrame] = []
+        for at in range(0, len(ids), _INLINE_IDS):
+            listed = ",".join(str(int(number)) for number in ids[at : at + _INLINE_IDS])
+            found += self._pages(table, columns, f"{tested} IN ({listed})", lambda raw: raw.frame)
+        return pl.concat(found).rename({"kernel_id": "row_id"})
 
     def pairs(self, table: str, key: str, value: str, keys: Collection[int]) -> dict[int, int]:
         """See `Source.pairs`."""
