@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracebook.compare.outcome import Outcome
 
 #: Formats of `tracebook diff`, and those of `tracebook check`.
-DIFF_FORMATS = ("text", "json", "markdown")
+DIFF_FORMATS = ("text", "json", "markdown", "html")
 CHECK_FORMATS = (*DIFF_FORMATS, "junit", "github")
 
 
