@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 import tracebook
-from tracebook.analysis import Options, describe, examine, plan_of_step
+from tracebook.analysis import examine, plan_of_step
 from tracebook.config import RunDescription
 from tracebook.errors import CheckpointError, RunDescriptionError
+from tracebook.options import Options, describe
 
 ROOT = Path(__file__).parents[1]
 HEADERS = ROOT / "fixtures" / "headers"

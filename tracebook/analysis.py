@@ -7,10 +7,11 @@ its work elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
+
+import polars as pl
 
 from tracebook.account import account
 from tracebook.capture import capture_notices
@@ -23,109 +24,36 @@ from tracebook.checkpoint import (
 )
 from tracebook.checkpoint.alternatives import plan_alternatives
 from tracebook.checkpoint.hf_cache import find_in_hf_cache
-from tracebook.config import FLAGS, DraftMethod, RunDescription, describe_run, is_hub_id
+from tracebook.config import FLAGS, DraftMethod, RunDescription, is_hub_id
 from tracebook.errors import CheckpointError, RunDescriptionError, TraceError
-from tracebook.importers.window import At
+from tracebook.importers import open_source
+from tracebook.importers.nvtx import read_scopes
 from tracebook.kernels.attempts import Alternatives
-from tracebook.kernels.kinds import Choice
 from tracebook.kernels.label import label_kernels
 from tracebook.kernels.labels import Labelled
+from tracebook.kernels.nvtx import NvtxAgreement, compare_scopes
 from tracebook.machine import Machine, resolve_machine
 from tracebook.notices import Notice
 from tracebook.opening import growing_windows, open_within
+from tracebook.options import Options, choice_of, describe
 from tracebook.report import Report
 from tracebook.trace import Trace
 from tracebook.traffic import Models
 
 
-class Options(TypedDict, total=False):
-    """Everything that can be said about a run and about what to look at.
-
-    Attributes:
-        checkpoint: Target: a directory, a file, a header bundle or a cached hub id.
-        drafter: Checkpoint of the drafter (not for mtp).
-        draft_method: none, mtp, eagle3, dflash, dflash2 or draft_model.
-        draft_tokens: Tokens drafted per step, K.
-        draft_head: Checkpoint of a draft head of its own.
-        bandwidth: Published peak of the machine in GB/s.
-        machine: Name in the machine table.
-        ceiling_gbps: Measured read ceiling in GB/s.
-        context_tokens: Tokens in the context of each sequence.
-        kv_dtype: Dtype of the KV cache.
-        gdn_dtype: Dtype of the recurrent state.
-        replay: Whether recurrent state is replayed; by default the trace tells.
-        batch: Sequences decoded at once; selects the steps of that batch.
-        signature: Kind of step to account for, by the hash that reports list.
-        tokens_per_step: Tokens that a step yields, all sequences together.
-        device: Device to examine, where the trace holds several.
-        pid: Process to examine, where the trace holds several.
-        from_ns: Leave out kernels before this time, in ns since the capture began, or a
-            `Percent` of it.
-        to_ns: Leave out kernels after this time.
-        steps: Account for the first so many steady steps only, reading no more than that.
-        max_memory_bytes: What may be used; half of the machine's memory by default.
-        rules: Kernel rules of your own, tried before the shipped ones.
-        run_file: Run description to use instead of run.toml beside the trace.
-    """
-
-    checkpoint: str | Path | None
-    drafter: str | Path | None
-    draft_method: str | None
-    draft_tokens: int | None
-    draft_head: str | Path | None
-    bandwidth: float | None
-    machine: str | None
-    ceiling_gbps: float | None
-    context_tokens: int | None
-    kv_dtype: str | None
-    gdn_dtype: str | None
-    replay: bool | None
-    batch: int | None
-    signature: str | None
-    tokens_per_step: float | None
-    device: int | None
-    pid: int | None
-    from_ns: At | None
-    to_ns: At | None
-    steps: int | None
-    max_memory_bytes: int | None
-    rules: str | Path | None
-    run_file: str | Path | None
-
-
-#: Options that are fields of the run description under another name.
-_FIELD_OF = {
-    "checkpoint": "target",
-    "bandwidth": "bandwidth_gbps",
-    **{
-        name: name
-        for name in (
-            "drafter",
-            "draft_method",
-            "draft_tokens",
-            "draft_head",
-            "machine",
-            "ceiling_gbps",
-            "context_tokens",
-            "kv_dtype",
-            "gdn_dtype",
-            "replay",
-            "batch",
-            "tokens_per_step",
-        )
-    },
-}
-
-
 @dataclass(frozen=True)
 class Examined:
-    """A trace with its kernels labelled, and what is known about the run."""
+    """A trace with its kernels labelled, and what is known about the run.
+
+    `nvtx` is how far the labels agree with the engine's scopes, None where it opened none.
+    """
 
     trace: Trace
     run: RunDescription
     machine: Machine
     labelled: Labelled
     models: Models | None = None
+    nvtx: NvtxAgreement | None = None
 
 
 def analyze(path: str | Path, **options: Unpack[Options]) -> Report:
@@ -139,14 +67,19 @@ def analyze(path: str | Path, **options: Unpack[Options]) -> Report:
         TracebookError: The trace, the checkpoint or an option cannot be used; the
             message says which, the hint what to do.
     """
-    examined = examine(path, **options)
-    return account(
+    return account_for(examine(path, **options))
+
+
+def account_for(examined: Examined) -> Report:
+    """The account of a trace whose kernels are labelled."""
+    report = account(
         examined.labelled,
         trace=examined.trace,
         machine=examined.machine,
         run=examined.run,
         models=examined.models,
     )
+    return replace(report, nvtx=examined.nvtx)
 
 
 def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
@@ -157,17 +90,19 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
     """
     if options.get("steps") is not None:
         return _first_steps(Path(path), options)
-    return _label(path, options, open_for(path, options))
+    trace = open_for(path, options)
+    return _label(path, options, trace, launches_in_scopes(path))
 
 
 def _first_steps(path: Path, options: Options) -> Examined:
     """Widen the window until it holds the steps that are wanted."""
     wanted = options["steps"] or 0
     asked = (options.get("from_ns"), options.get("to_ns"))
+    launches = launches_in_scopes(path)
     for begin, end, last in growing_windows(path, wanted, *asked):
         part: Options = {**options, "from_ns": begin, "to_ns": end}
         try:
-            examined = _label(path, part, open_for(path, part))
+            examined = _label(path, part, open_for(path, part), launches)
         except TraceError:  # no kernels or no steps yet: warm-up or prefill
             if last:
                 raise
@@ -187,9 +122,35 @@ def _first_steps(path: Path, options: Options) -> Examined:
     return replace(examined, labelled=replace(labelled, steps=kept, notices=notices))
 
 
-def _label(path: str | Path, options: Options, trace: Trace) -> Examined:
+def _label(
+    path: str | Path, options: Options, trace: Trace, launches: pl.DataFrame | None
+) -> Examined:
     run = describe(path, options)
     run, models, notices = models_of_run(run, trace.info.model_hint)
+    return examine_trace(trace, run, models, options, launches, notices)
+
+
+def examine_trace(
+    trace: Trace,
+    run: RunDescription,
+    models: Models | None,
+    options: Options,
+    launches: pl.DataFrame | None,
+    notices: tuple[Notice, ...] = (),
+) -> Examined:
+    """Label the kernels of a trace that is open already.
+
+    Args:
+        trace: The capture.
+        run: The run description.
+        models: Ledgers of the checkpoints, None without a target.
+        options: What to look at: device, pid, rules and kind of step.
+        launches: What `launches_in_scopes` told.
+        notices: Warnings that arose on the way.
+
+    Raises:
+        NoDecodeSteps: Nothing repeats.
+    """
     plan, alternatives = _laid_out(run, models)
     device = options.get("device")
     machine = _machine(trace, device, run)
@@ -202,38 +163,25 @@ def _label(path: str | Path, options: Options, trace: Trace) -> Examined:
         pid=options.get("pid"),
         rules=Path(rules) if rules is not None else None,
         alternatives=alternatives,
-        choice=_choice(options, run),
+        choice=choice_of(options, run),
     )
     if labelled.device != device:
         machine = _machine(trace, labelled.device, run)
     # Of several devices or processes the labels tell which one was taken.
     capture = [n for n in capture_notices(trace) if not n.code.startswith("several_")]
     planned = labelled.plan.notices if labelled.plan is not None else ()
-    labelled = replace(labelled, notices=(*capture, *notices, *planned, *labelled.notices))
-    return Examined(trace, run, machine, labelled, models)
+    nvtx: NvtxAgreement | None = None
+    conflicts: tuple[Notice, ...] = ()
+    if launches is not None:
+        nvtx, conflicts = compare_scopes(labelled, trace, launches)
+    told = (*capture, *notices, *planned, *labelled.notices, *conflicts)
+    return Examined(trace, run, machine, replace(labelled, notices=told), models, nvtx)
 
 
-def _choice(options: Options, run: RunDescription) -> Choice:
-    """Which kind of step to account for; a batch in run.toml describes, it does not choose."""
-    return Choice(
-        signature=options.get("signature"),
-        batch=options.get("batch"),
-        rows_per_sequence=1 + (run.draft_tokens or 0),
-    )
-
-
-def describe(path: str | Path, options: Options) -> RunDescription:
-    """The run description from run.toml and options."""
-    given: Mapping[str, Any] = options
-    flags = {
-        field: str(value) if isinstance(value, Path) else value
-        for name, field in _FIELD_OF.items()
-        if (value := given.get(name)) is not None
-    }
-    run_file = options.get("run_file")
-    return describe_run(
-        Path(path), run_file=Path(run_file) if run_file is not None else None, flags=flags
-    )
+def launches_in_scopes(path: str | Path) -> pl.DataFrame | None:
+    """Launches made inside the engine's NVTX scopes, None where the capture has none."""
+    with open_source(Path(path)) as source:
+        return read_scopes(source)
 
 
 def open_for(path: str | Path, options: Options) -> Trace:

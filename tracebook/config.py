@@ -109,6 +109,7 @@ FLAGS: dict[str, str] = {
     "replay": "--replay",
     "batch": "--batch",
     "tokens_per_step": "--tokens-per-step",
+    "tensor_parallel": "--tensor-parallel",
 }
 
 

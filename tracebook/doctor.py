@@ -15,13 +15,14 @@ from typing import Literal, Unpack
 
 import polars as pl
 
-from tracebook.analysis import Options, examine, open_for
+from tracebook.analysis import examine, open_for
 from tracebook.capture import capture_notices
 from tracebook.errors import NoDecodeSteps, TraceError
 from tracebook.importers import open_source
 from tracebook.importers.facts import GRAPH_TRACE
 from tracebook.importers.source import Source
 from tracebook.kernels.labels import Labelled
+from tracebook.options import Options
 from tracebook.stats import summarise_ns
 from tracebook.trace import Trace
 from tracebook.units import NS_PER_MS

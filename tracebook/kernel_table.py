@@ -14,12 +14,13 @@ from typing import Unpack
 
 import polars as pl
 
-from tracebook.analysis import Options, examine, open_for
+from tracebook.analysis import examine, open_for
 from tracebook.capture import capture_notices
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.classes import classify_names, load_rules
 from tracebook.kernels.labels import ROW_SCHEMA
 from tracebook.notices import Notice
+from tracebook.options import Options
 from tracebook.phases import Phase
 from tracebook.trace import Trace
 from tracebook.units import ms

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get
 import polars as pl
 
 from tracebook.errors import ReportVersionError
+from tracebook.kernels.nvtx import NvtxAgreement
 from tracebook.notices import Notice
 from tracebook.regimes import Regime
 from tracebook.stats import Summary
@@ -203,7 +204,8 @@ class Report:
     """One analysed run. See `docs/method.md` for how each figure is defined.
 
     `step_samples` and `median_step` are what steps and timelines are drawn from. They are
-    saved on demand only, and two reports of the same figures are equal without them.
+    saved on demand only, and two reports of the same figures are equal without them. `nvtx`
+    is there where the engine opened NVTX scopes.
     """
 
     trace: TraceFacts
@@ -216,6 +218,7 @@ class Report:
     warnings: tuple[Notice, ...]
     layer_rows: tuple[PartRow, ...] = ()
     matrix_rows: tuple[PartRow, ...] = ()
+    nvtx: NvtxAgreement | None = None
     step_samples: StepSamples | None = field(default=None, compare=False, repr=False)
     median_step: MedianStep | None = field(default=None, compare=False, repr=False)
 
@@ -267,6 +270,8 @@ class Report:
             "layers": rows["layer"],
             "matrices": rows["matrix"],
         }
+        if self.nvtx is not None:
+            document["nvtx"] = content["nvtx"]
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
         for key in _DETAIL if steps else ():
             if (detail := getattr(self, key)) is not None:

@@ -14,8 +14,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tracebook.analysis import Options, analyze
+from tracebook.analysis import analyze
 from tracebook.errors import TracebookError
+from tracebook.options import Options
 from tracebook.report import Report, is_saved_report
 
 

@@ -37,8 +37,8 @@ def test_every_flag_arrives(analyzed, tmp_path):
     rules.write_text("")
     flags = (
         "--checkpoint a --drafter b --draft-method dflash2 --draft-tokens 10 --draft-head c "
-        "--bandwidth 273 --machine m --ceiling-gbps 240 --context-tokens 512 --batch 2 --signature 15b6 "
-        "--kv-dtype fp8 --gdn-dtype bfloat16 --no-replay "
+        "--bandwidth 273 --machine m --ceiling-gbps 240 --context-tokens 512 --batch 2 "
+        "--signature 15b6 --tensor-parallel 4 --kv-dtype fp8 --gdn-dtype bfloat16 --no-replay "
         "--tokens-per-step 5.32 --device 1 --pid 99 --from 1.5s --to 2000ms --steps 5 "
         "--max-memory 8GB "
         f"--rules {rules} --run r.toml"
@@ -61,6 +61,7 @@ def test_every_flag_arrives(analyzed, tmp_path):
         "batch": 2,
         "signature": "15b6",
         "tokens_per_step": 5.32,
+        "tensor_parallel": 4,
         "device": 1,
         "pid": 99,
         "from_ns": 1_500_000_000,

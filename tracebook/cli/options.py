@@ -94,6 +94,7 @@ _RUN_OPTIONS = (
         metavar="N|FILE",
         help="Tokens a step yields, or a vLLM benchmark or metrics file.",
     ),
+    click.option("--tensor-parallel", type=int, metavar="N", help="Ranks that share the matrices."),
     click.option("--device", type=int, metavar="N", help="Device to examine."),
     click.option("--pid", type=int, metavar="N", help="Process to examine."),
     click.option(

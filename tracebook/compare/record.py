@@ -13,10 +13,11 @@ import numpy as np
 import polars as pl
 
 from tracebook.account import account
-from tracebook.analysis import Examined, Options, examine
+from tracebook.analysis import Examined, examine
 from tracebook.compare.baseline import Part, Run
 from tracebook.importers.clocks import processor_clock
 from tracebook.kernels.labels import Labelled
+from tracebook.options import Options
 from tracebook.phases import Phase
 from tracebook.step_time import StepTime, group, share_out, sum_per_step, time_per_step
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tracebook.config import is_hub_id
 from tracebook.errors import ReportVersionError
+from tracebook.kernels.nvtx import NvtxAgreement
 from tracebook.report import PartRow, PhaseRow, Report
 from tracebook.step_detail import StepSamples
 from tracebook.units import gb_text, number_text
@@ -186,6 +187,8 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("steps", f"{kept}, found by {clean(steps.source)}"),
         ("step", _step_sentence(report)),
     ]
+    if report.nvtx is not None:
+        lines.append(("nvtx", _nvtx_sentence(report.nvtx)))
     if run.assumed:
         lines.append(("assumed", ", ".join(run.assumed) + " (not said)"))
     return lines
@@ -206,6 +209,16 @@ def _run_sentence(report: Report) -> str:
     if run.batch is not None:
         parts.append(f"batch {run.batch}")
     return ", ".join(parts)
+
+
+def _nvtx_sentence(nvtx: NvtxAgreement) -> str:
+    """How far the engine's scopes and the labels agree, and which scope agrees least."""
+    count = f"{len(nvtx.scopes)} scope{'s' * (len(nvtx.scopes) > 1)} of the engine"
+    if nvtx.agreement is None:
+        return f"{count}, none of whose kernels has a phase to compare"
+    sentence = f"{count}, {100 * nvtx.agreement:.1f} % of their kernel time agrees"
+    share, scope = min((s.agreement, s.scope) for s in nvtx.scopes if s.agreement is not None)
+    return sentence + (f" (least in {scope}: {100 * share:.1f} %)" if share < 1 else "")
 
 
 def _model_name(source: str) -> str:
