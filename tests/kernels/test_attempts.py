@@ -1,0 +1,171 @@
+"""Which period, kind and plan are believed, and what is said where none is."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tracebook.errors import NoDecodeSteps
+from tracebook.kernels.attempts import best_attempt, judge_attempt
+
+from .toy import (
+    ARGMAX,
+    HEAD_MB,
+    LAYERS,
+    NORM,
+    K,
+    drafted_plan,
+    drafted_step,
+    jittered,
+    kernels_of,
+    plan,
+    play,
+    step,
+)
+
+PEAK = 273.0
+
+
+def steps_of(make, count=8, seed=0):
+    rng = random.Random(seed)
+    return [k for _ in range(count) for k in jittered(make(), rng)]
+
+
+def attempt(kernels, of, peak=PEAK):
+    return best_attempt(kernels_of(play(kernels)[0]), of, peak)
+
+
+def judged(kernels, said, others=()):
+    made = attempt(kernels, said)
+    made, verdict, notices = judge_attempt(made, lambda: list(others), PEAK)
+    return made, verdict, [notice.code for notice in notices]
+
+
+def fits(made, of):
+    return made.plan == of
+
+
+@pytest.mark.parametrize("make", [step, lambda: drafted_step(2)], ids=["plain", "drafted"])
+def test_the_template_is_one_step(make):
+    of = plan() if make is step else drafted_plan(2)
+    made = attempt(steps_of(make), of)
+    assert len(made.template.symbol) == len(make())
+    assert made.goodness == pytest.approx(1, abs=0.03)
+    assert made.other_kinds == ()
+
+
+def with_batch_of_two(changes):
+    """Nine steps of batch one, six of batch two between them, whose grids are other ones."""
+    two = [replace(k, grid=(2 * k.grid[0], *k.grid[1:])) if changes(k) else k for k in step()]
+    return steps_of(step, 5) + two * 6 + steps_of(step, 4, seed=2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [lambda k: not k.weight_bytes, lambda k: k.phase != "prepare"],
+    ids=["glue", "all but preparation"],
+)
+def test_other_kinds_are_counted_and_not_taken(changes):
+    made = attempt(with_batch_of_two(changes), plan())
+    assert len(made.template.slices) in (8, 9)
+    assert made.other_slices in (6, 7)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="steps that share no kernel with the steady ones have no anchor, no slice"
+)
+def test_another_kind_that_shares_no_kernel_is_counted_too():
+    made = attempt(with_batch_of_two(lambda k: True), plan())
+    assert len(made.template.slices) in (8, 9)
+    assert made.other_slices in (5, 6, 7)
+
+
+def tuning():
+    """Each product alone, behind a delay, on four tactics, three times each."""
+    return [
+        k
+        for product in step()
+        if product.matrix
+        for tactic in range(4)
+        for k in [K("delay_kernel", 9000, ""), *[replace(product, name=f"gemm_{tactic}")] * 3]
+    ]
+
+
+@pytest.mark.parametrize("of", [plan(), None], ids=["plan", "no plan"])
+@pytest.mark.parametrize(
+    ("kernels", "says"),
+    [
+        ([], "0 kernels"),
+        (step()[:9], "9 kernels"),
+        ([K(f"k{i}", 9000 + i, "") for i in range(400)], "no sequence of kernels repeats"),
+        ([K("void at::native::multi_tensor_apply_kernel<Adam>(T)", 90_000, ""), *step()] * 6,
+         "training"),
+        ([K(NORM, 2000, ""), K(ARGMAX, 3000, "")] * 400, "No (steady )?decode"),
+        (tuning(), "autotuning"),
+    ],
+    ids=["nothing", "few", "noise", "training", "loop", "autotuning"],
+)  # fmt: skip
+def test_no_decode_is_said_with_its_reason(kernels, says, of):
+    with pytest.raises(NoDecodeSteps, match=says) as caught:
+        attempt(kernels, of)
+    assert caught.value.hint
+
+
+def test_another_model_altogether_is_refused():
+    """The plan's step takes forty times as long as anything that repeats here."""
+    with pytest.raises(NoDecodeSteps):
+        attempt(steps_of(step), plan(scale=40, head_mb=40 * HEAD_MB))
+
+
+def test_a_right_plan_asks_for_no_alternatives():
+    made, verdict, notices = judge_attempt(
+        attempt(steps_of(step), plan()), lambda: pytest.fail("asked"), PEAK
+    )
+    assert notices == []
+    assert verdict.bytes_trusted
+    assert fits(made, plan())
+
+
+@pytest.mark.parametrize("said", [1, 3, 4])
+def test_another_number_of_draft_tokens_is_found(said):
+    right = drafted_plan(2)
+    made, verdict, codes = judged(
+        steps_of(lambda: drafted_step(2)), drafted_plan(said), [drafted_plan(n) for n in (1, 2, 3)]
+    )
+    assert fits(made, right)
+    assert "plan_contradicted" in codes
+    assert verdict.bytes_trusted
+
+
+def test_a_forgotten_drafter_is_found():
+    made, _, codes = judged(steps_of(lambda: drafted_step(2)), plan(), [drafted_plan(2)])
+    assert fits(made, drafted_plan(2))
+    assert "plan_contradicted" in codes
+
+
+def test_an_invented_drafter_is_found():
+    made, _, codes = judged(steps_of(step), drafted_plan(2), [plan()])
+    assert fits(made, plan())
+    assert "plan_contradicted" in codes
+
+
+def test_a_wrong_plan_is_not_replaced_by_one_that_fits_no_better():
+    """Two more layers than ran, and the only other offer has four more."""
+    _, verdict, codes = judged(steps_of(step), plan(LAYERS + 2), [plan(LAYERS + 4)])
+    assert "plan_contradicted" not in codes
+    assert codes
+    assert not verdict.bytes_trusted
+
+
+def test_ranks_without_collectives_are_doubted():
+    _, _, codes = judged(steps_of(step), replace(plan(), ranks=2))
+    assert "no_rank_collectives" in codes
+
+
+def test_without_a_plan_there_are_marks_from_structure_and_no_verdict():
+    made = attempt(steps_of(step), None)
+    assert made.fit is None
+    assert len(made.marks.marks) == 4 * LAYERS + 1
+    assert judge_attempt(made, tuple, PEAK)[1:] == (None, [])

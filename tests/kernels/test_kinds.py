@@ -1,0 +1,79 @@
+"""Kinds of step in words, and the choice among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tracebook.errors import NoDecodeSteps
+from tracebook.kernels.kinds import Choice, choose_kinds, describe_kind
+from tracebook.kernels.steps import Kind, Slice
+
+from .toy import NORM, SILU, K, kernels_of, play, step
+
+LENGTH = len(step())
+
+
+def with_rows(rows, extra=()):
+    """A step whose norms and activations launch one block per token."""
+    return [
+        *[replace(k, grid=(rows, 1, 1)) if k.name in (NORM, SILU) else k for k in step()],
+        *extra,
+    ]
+
+
+def kinds_of(*steps):
+    kernels = kernels_of(play([k for one in steps for k in one])[0])
+    kinds, at = [], 0
+    for one in steps:
+        kinds.append(Kind((Slice(at, at + len(one)),)))
+        at += len(one)
+    return kernels, kinds
+
+
+def test_tokens_at_once_are_the_blocks_of_the_norms():
+    kernels, kinds = kinds_of(with_rows(1), with_rows(11))
+    infos = [describe_kind(kernels, kind) for kind in kinds]
+    assert [info.rows for info in infos] == [1, 11]
+    assert [info.kernels for info in infos] == [LENGTH, LENGTH]
+    assert infos[0].signature != infos[1].signature
+
+
+def test_rows_stay_open_where_no_name_tells():
+    kernels, kinds = kinds_of([replace(k, name="kernel") for k in step()])
+    assert describe_kind(kernels, kinds[0]).rows is None
+
+
+def test_signatures_do_not_depend_on_order_or_time():
+    turned = with_rows(1)[20:] + with_rows(1)[:20]
+    slow = [replace(k, ns=3 * k.ns) for k in with_rows(1)]
+    infos = [describe_kind(*x) for x in (
+        (k, kinds[0]) for k, kinds in (kinds_of(with_rows(1)), kinds_of(turned), kinds_of(slow))
+    )]  # fmt: skip
+    assert len({info.signature for info in infos}) == 1
+    more, kinds = kinds_of(with_rows(1, [K("one_more", 2000, "")]))
+    assert describe_kind(more, kinds[0]).signature != infos[0].signature
+
+
+def test_a_batch_is_chosen_by_its_tokens():
+    kernels, kinds = kinds_of(with_rows(4), with_rows(8), with_rows(8, [K("x", 2000, "")]))
+    assert choose_kinds(kernels, kinds, None) == kinds
+    assert choose_kinds(kernels, kinds, Choice()) == kinds
+    assert choose_kinds(kernels, kinds, Choice(batch=8)) == kinds[1:]
+    assert choose_kinds(kernels, kinds, Choice(batch=2, rows_per_sequence=4)) == kinds[1:]
+
+
+def test_a_signature_is_chosen_by_its_beginning():
+    kernels, kinds = kinds_of(with_rows(4), with_rows(8))
+    wanted = describe_kind(kernels, kinds[1]).signature
+    assert choose_kinds(kernels, kinds, Choice(signature=wanted[:5])) == kinds[1:]
+
+
+@pytest.mark.parametrize("choice", [Choice(batch=3), Choice(signature="nothing")])
+def test_what_is_not_there_is_refused_with_what_is(choice):
+    kernels, kinds = kinds_of(with_rows(4), with_rows(8))
+    with pytest.raises(NoDecodeSteps, match="was found") as caught:
+        choose_kinds(kernels, kinds, choice)
+    for kind in kinds:
+        assert describe_kind(kernels, kind).signature in caught.value.hint
