@@ -50,6 +50,7 @@ ORDER = (
     "compare",
     "doctor",
     "plots",
+    "perfetto",
     "render",
     "cli",
     "pytest_plugin",

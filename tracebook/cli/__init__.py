@@ -77,7 +77,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "export": (
         "tracebook.cli.export_command:export_command",
-        "Export a .nsys-rep to SQLite.",
+        "A .nsys-rep as SQLite, or any trace for Perfetto.",
     ),
     "recipe": (
         "tracebook.cli.recipe_command:recipe_command",
