@@ -12,7 +12,11 @@ import pytest
 from goldens import check_golden
 
 import tracebook
+from tracebook.compare.baseline import load
+from tracebook.compare.comparison import compare
+from tracebook.compare.outcome import judge
 from tracebook.render import render
+from tracebook.render.comparison import render as render_comparison
 from tracebook.report import Report
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +51,17 @@ def test_the_report_is_the_expected_one(found, run, accept):
 @over_runs
 def test_the_text_is_the_expected_one(found, run, accept):
     check_golden(run / "expected.txt", render(found, "text"), accept=accept)
+
+
+@pytest.mark.parametrize("format_name", ["json", "text", "markdown", "junit", "github"])
+def test_the_comparison_is_the_expected_one(format_name, monkeypatch, accept):
+    """Saved runs before and after a drafter that is 6 % slower, as a check tells it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    place = ROOT / "fixtures" / "comparison"
+    found = compare(load(place / "before.json.gz"), load(place / "after.json.gz"))
+    text = render_comparison(found, judge(found), format_name)
+    ending = {"text": "txt", "markdown": "md", "junit": "xml", "github": "log"}
+    check_golden(place / f"expected.{ending.get(format_name, format_name)}", text, accept=accept)
 
 
 def test_every_saved_run_is_under_check():

@@ -60,7 +60,7 @@ def test_a_step_slower_all_over_is_found_though_no_phase_is():
     outcome = judge(found)
     assert outcome.exit_code == 3
     assert [row.quantity for row in outcome.regressions] == ["step"]
-    assert "most of it in target layers" in outcome.headline
+    assert "most of it in the target layers" in outcome.headline
     assert [caution.code for caution in found.cautions] == ["one_factor"]
 
 

@@ -86,8 +86,11 @@ def comparable(old: Sequence[Run], new: Sequence[Run], *, min_steps: int) -> Com
                 None,
             )
         )
-    if len(_distinct(run.fact("trace", "synthetic") for run in runs)) > 1:
-        cautions.append(Notice("some_synthetic", "Only some of the runs are synthetic.", None))
+    synthetic = [bool(run.fact("trace", "synthetic")) for run in runs]
+    if any(synthetic):
+        code, which = ("synthetic", "The") if all(synthetic) else ("some_synthetic", "Some of the")
+        text = f"{which} runs are synthetic: their times come from a model, not from a GPU."
+        cautions.append(Notice(code, text, None))
     return Comparable(tuple(reasons), tuple(cautions))
 
 

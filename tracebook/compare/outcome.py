@@ -118,13 +118,14 @@ def _untold(row: Row) -> str:
 
 def _regression(found: Comparison, worse: tuple[Row, ...]) -> str:
     step = found.step
-    change = f"the step takes {step.change_ms:+.2f} ms ({step.change_pct or 0:+.1f} %)"
+    longer = "longer" if step.change_ms >= 0 else "shorter"
+    change = f"the step is {abs(step.change_ms):.2f} ms {longer} ({step.change_pct or 0:+.1f} %)"
     if worse:
         blamed = _listed(f"the {called(row.quantity)}".replace("the idle", "idle") for row in worse)
         return f"Slower in {blamed}; {change}."
     most = max(found.rows[1:], key=lambda row: row.contribution_ns)
     return (
-        f"{change[0].upper()}{change[1:]}, most of it in {called(most.quantity)}, "
+        f"{change[0].upper()}{change[1:]}, most of it in the {called(most.quantity)}, "
         "though no phase alone is beyond its gate."
     )
 

@@ -19,14 +19,14 @@ def render(found: Comparison, outcome: Outcome | None) -> str:
     width = max(_NARROWEST, shutil.get_terminal_size((_PIPE, 24)).columns)
     blocks = [
         _wrapped(words.counts_sentence(found), width),
-        _table(words.HEADINGS, words.rows(found), left=(0, 6), last_apart=True),
+        _table(words.HEADINGS, words.rows(found), width, left=(0, 6), drop=(5, 4), last_apart=True),
         _wrapped(words.sum_sentence(found), width),
     ]
     rates, parts = words.rate_rows(found), words.part_rows(found)
     if rates:
-        blocks.append(_table(words.RATE_HEADINGS, rates, left=(0,)))
+        blocks.append(_table(words.RATE_HEADINGS, rates, width, left=(0,)))
     if parts:
-        blocks.append(_table(words.PART_HEADINGS, parts, left=(0, 1, 6)))
+        blocks.append(_table(words.PART_HEADINGS, parts, width, left=(0, 1, 6), drop=(2, 3)))
     remarks = words.remarks(found, outcome)
     if remarks:
         blocks.append("\n".join(_hanging(f"{label}: ", text, width) for label, text in remarks))
@@ -37,21 +37,33 @@ def render(found: Comparison, outcome: Outcome | None) -> str:
 def _table(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
+    width: int,
     *,
     left: Sequence[int],
+    drop: Sequence[int] = (),
     last_apart: bool = False,
 ) -> str:
-    """Columns as wide as they need to be; those in `left` hold text, the others figures."""
-    widths = [max(len(line[i]) for line in (headings, *rows)) for i in range(len(headings))]
+    """Columns as wide as they need to be; those in `left` hold text, the others figures.
+
+    Where the terminal is too narrow, the columns in `drop` leave in that order.
+    """
+    cells_of = [max(len(line[i]) for line in (headings, *rows)) for i in range(len(headings))]
+    kept = list(range(len(headings)))
+    leaving = list(drop)
+
+    def needed() -> int:
+        return sum(cells_of[i] for i in kept) + len(_GAP) * (len(kept) - 1)
+
+    while needed() > width and leaving:
+        kept.remove(leaving.pop(0))
 
     def line(cells: Sequence[str]) -> str:
         placed = [
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            cells[i].ljust(cells_of[i]) if i in left else cells[i].rjust(cells_of[i]) for i in kept
         ]
         return _GAP.join(placed).rstrip()
 
-    rule = "-" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+    rule = "-" * needed()
     lines = [line(headings), rule, *(line(row) for row in rows)]
     if last_apart:
         lines.insert(-1, rule)

@@ -13,13 +13,14 @@ from tracebook.units import gb_text, number_text
 #: What a control character in a name becomes: a terminal must not act on it.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
-HEADINGS = ("phase", "old ms", "new ms", "change", "95 % interval", "p", "verdict", "adds ms")
+HEADINGS = ("phase", "old ms", "new ms", "change", "95 % interval, ms", "p", "verdict", "adds ms")
 RATE_HEADINGS = ("phase", "old GB", "new GB", "old GB/s", "new GB/s")
 PART_HEADINGS = ("phase", "what", "layers", "old ms", "new ms", "change ms", "")
 
-#: Kernels that are shown: at most, and from which part of the step on.
-_MOST_PARTS, _LEAST_PART = 12, 0.0005
-_LONGEST_NAME = 60
+#: Kernels that are shown: at most, from which part of the step on, and in a phase that
+#: changed from which part of its change on.
+_MOST_PARTS, _LEAST_PART, _LEAST_OF_PHASE = 12, 0.0005, 0.1
+_LONGEST_NAME = 34
 
 
 def clean(text: str) -> str:
@@ -40,7 +41,7 @@ def _cells(row: Row) -> list[str]:
         number_text(row.old_ms, decimals),
         number_text(row.new_ms, decimals),
         "new" if row.change_pct is None and row.change_ms else _percent(row.change_pct),
-        f"{low:+.{decimals}f} to {high:+.{decimals}f} ms",
+        f"{low:+.{decimals}f} to {high:+.{decimals}f}",
         p_text(row.p),
         row.verdict,
         f"{row.contribution_ns / 1e6:+.3f}",
@@ -68,16 +69,20 @@ def rate_rows(found: Comparison) -> list[list[str]]:
 
 def part_rows(found: Comparison) -> list[list[str]]:
     """The kernels that changed most, in the order of `PART_HEADINGS`."""
-    least = _LEAST_PART * found.step.old_ms * 1e6
-    kept = [p for p in found.parts if abs(p.change_ns) >= least or p.status in ("new", "gone")]
-    kept = [part for part in kept if abs(part.change_ns) >= least / 4]
+    least = dict.fromkeys((part.phase for part in found.parts), 1e6 * found.step.old_ms)
+    least = {phase: _LEAST_PART * step_ns for phase, step_ns in least.items()}
+    for row in found.rows:
+        if row.verdict in ("worse", "better") and row.quantity in least:
+            of_phase = _LEAST_OF_PHASE * abs(row.contribution_ns)
+            least[row.quantity] = min(least[row.quantity], of_phase)
+    kept = [part for part in found.parts if abs(part.change_ns) >= least[part.phase]]
     return [_part_cells(part) for part in kept[:_MOST_PARTS]]
 
 
 def _part_cells(part: PartChange) -> list[str]:
     names = part.new_names or part.old_names
     short = clean(names[0].split("<")[0].split("(")[0].removeprefix("void "))
-    what = part.matrix or (f"{part.op} ({short})" if part.op else short)
+    what = _matrices(part.matrix) or (f"{part.op} ({short})" if part.op else short)
     return [
         part.phase.replace("_", " "),
         clean(what)[:_LONGEST_NAME],
@@ -87,6 +92,15 @@ def _part_cells(part: PartChange) -> list[str]:
         f"{part.change_ns / 1e6:+.3f}",
         _became(part),
     ]
+
+
+def _matrices(joined: str | None) -> str | None:
+    """Matrices without the modules that they stand in."""
+    if joined is None:
+        return None
+    pieces = joined.split("+")
+    last = [piece.rsplit(".", 1)[-1] for piece in pieces]
+    return "+".join(last if len(set(last)) == len(last) else pieces)
 
 
 def _became(part: PartChange) -> str:
@@ -111,9 +125,9 @@ def sum_sentence(found: Comparison) -> str:
     if len(told) < len(parts) and abs(rest) >= 5_000:
         listed.append(f"the rest {rest / 1e6:+.2f}")
     if not listed:
-        return "The step takes the same time."
+        return "The step is as long as before."
     longer = "longer" if step.contribution_ns >= 0 else "shorter"
-    total = f"The step takes {abs(step.contribution_ns) / 1e6:.2f} ms {longer}"
+    total = f"The step is {abs(step.contribution_ns) / 1e6:.2f} ms {longer}"
     return f"{total}: {', '.join(listed)} ms."
 
 
