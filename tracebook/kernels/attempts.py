@@ -99,12 +99,14 @@ def best_attempt(
     if len(kernels) < 2 * 8:
         raise NoDecodeSteps(f"Only {len(kernels)} kernels: too few for a step to repeat.", RECORD)
 
+    total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
+
     def can_be_a_step(lag: int) -> bool:
         """Whether so many kernels usually last as long as a step of the plan can."""
         if plan is None or peak_gbps is None:
             return True
         shortest, longest = STEP_BOUNDS
-        return shortest <= busy_ns(kernels, lag) / floor_ns(plan, peak_gbps) <= longest
+        return shortest <= busy_ns(total, lag) / floor_ns(plan, peak_gbps) <= longest
 
     best: Attempt | None = None
     as_good = AS_GOOD if plan is None else AS_GOOD_WITH_PLAN

@@ -61,11 +61,10 @@ def label_rows(kernels: Kernels, placed: Placed, labels: Sequence[Label]) -> pl.
         weight_bytes=pl.when(~pl.col("_inserted")).then("weight_bytes"),
         evidence=pl.when("_inserted").then(pl.lit("neighbour")).otherwise("evidence"),
     )
-    return (
-        rows.select(list(ROW_SCHEMA))
-        .cast(pl.Schema(ROW_SCHEMA))
-        .sort(["start_ns", "end_ns", "kernel_id"])
-    )
+    rows = rows.select(list(ROW_SCHEMA)).cast(pl.Schema(ROW_SCHEMA))
+    if (np.diff(kernels.start_ns) > 0).all():
+        return rows
+    return rows.sort(["start_ns", "end_ns", "kernel_id"])
 
 
 def _inherit(place: Ints, step: Ints) -> Ints:

@@ -39,8 +39,9 @@ def launch_order(kernels: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(_offset=pl.col("start_ns") - pl.col("start_ns").min().over("_corr"))
         .with_columns(_place=_place_in_launch(kernels))
-        .sort(["_corr", "_place", "start_ns", "kernel_id"])
     )
+    if not _is_sorted(ordered):
+        ordered = ordered.sort(["_corr", "_place", "start_ns", "kernel_id"])
     starts = ordered["start_ns"]
     back = (starts.cum_max().shift(1) - starts > BACK_NS).sum()
     if back > BACK_SHARE * len(ordered):
@@ -50,6 +51,13 @@ def launch_order(kernels: pl.DataFrame) -> pl.DataFrame:
         launch=pl.col("_corr").rle_id(),
         in_graph=(size > 1) | pl.col("graph_node_id").is_not_null(),
     ).drop("_corr", "_offset", "_place")
+
+
+def _is_sorted(kernels: pl.DataFrame) -> bool:
+    """Whether start order is launch order already, as on a single stream."""
+    later, same = pl.col("_corr").diff() > 0, pl.col("_corr").diff() == 0
+    rising = (later | (same & (pl.col("_place").diff() >= 0))).fill_null(True)
+    return bool(kernels.select(rising.all()).item())
 
 
 def _place_in_launch(kernels: pl.DataFrame) -> pl.Expr:

@@ -7,16 +7,16 @@ import numpy as np
 from tracebook.checkpoint.plan import Plan
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.period import Period, find_periods
-from tracebook.kernels.sequence import Kernels
+from tracebook.kernels.sequence import Floats, Kernels
 
 RECORD = "Record at least a few dozen decode steps of one batch size."
 
 
-def busy_ns(kernels: Kernels, lag: int) -> float:
-    """Median busy time of so many kernels in a row, ns."""
-    total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
-    stride = max(1, (len(total) - lag) // 2000)
-    return float(np.median((total[lag:] - total[:-lag])[::stride]))
+def busy_ns(total_ns: Floats, lag: int) -> float:
+    """Median busy time of `lag` kernels in a row; `total_ns` is the running sum from 0."""
+    stride = max(1, (len(total_ns) - lag) // 2000)
+    starts = np.arange(0, len(total_ns) - lag, stride)
+    return float(np.median(total_ns[starts + lag] - total_ns[starts]))
 
 
 def floor_ns(plan: Plan, peak_gbps: float) -> float:
@@ -62,7 +62,8 @@ def _unlike_plan(
             "Let the capture run on while tokens are generated.",
         )
     if peak_gbps is not None:
-        longest = max(busy_ns(kernels, period.kernels) for period in periods[:3])
+        total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
+        longest = max(busy_ns(total, period.kernels) for period in periods[:3])
         floor = floor_ns(plan, peak_gbps)
         told = (
             f"what repeats is busy for {longest / 1e6:.2f} ms, while one step of "

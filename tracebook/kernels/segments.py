@@ -7,7 +7,7 @@ beginning and the last its end; both are looked for in the kernels around the ch
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,8 @@ WHOLE = 0.95
 MISSING_AT_EDGE = 3
 #: Below this share of its usual kernels, the part of a slice before the cut is not its own.
 SOUND = 0.8
+#: Bags of kernels that differ by less than this share may be the same kind of step.
+ALIKE = 0.25
 #: Slices that stand alone before the first chain of this many are warm-up.
 CHAIN = 3
 
@@ -84,21 +86,70 @@ def _steps_of_chain(
     kernels: Kernels, template: Template, cut: int, chain: list[Slice], place: Ints
 ) -> tuple[list[Slice], int]:
     """Whole steps of one chain, those at its two ends completed from around it."""
-    starts = [_boundary(kernels, template, place, piece, cut) for piece in chain]
-    edges = list(starts)
+    edges = [_boundary(kernels, template, place, piece, cut) for piece in chain]
     lost = 0
-    if cut > 0:
-        head = _extend_back(kernels, template, cut, chain[0], place)
-        if head is None:
-            lost += 1
-        else:
-            edges.insert(0, head)
+    head = _extend_back(kernels, template, cut, chain[0], place) if cut > 0 else edges[0]
+    if head is None:
+        lost += 1
+    else:
+        edges = [head, *edges] if cut > 0 else edges
+        edges = _whole_steps_before(kernels, template, cut, edges, place)
     tail = _extend_forward(kernels, template, cut, chain[-1], place)
     if tail is None:
         lost += 1
     else:
-        edges.append(tail)
+        edges = _whole_steps_behind(kernels, template, cut, [*edges, tail], place)
     return [Slice(a, b) for a, b in itertools.pairwise(edges) if b > a], lost
+
+
+def _whole_steps_before(
+    kernels: Kernels, template: Template, cut: int, edges: list[int], place: Ints
+) -> list[int]:
+    """Steps in front of the first one: the anchor may be missing where a chain begins."""
+    positions = np.roll(np.arange(len(template.symbol)), -cut)
+    while True:
+        end = edges[0]
+        start = max(0, end - len(positions))
+        if not _alike(kernels, template, Slice(start, end)):
+            return edges
+        whole = replace(template, symbol=template.symbol[positions])
+        found = _extend_back(kernels, whole, 0, Slice(end, end), place)
+        if found is None:
+            return edges
+        inner = place[found:end]
+        place[found:end] = np.where(inner >= 0, positions[inner], -1)
+        edges = [found, *edges]
+
+
+def _whole_steps_behind(
+    kernels: Kernels, template: Template, cut: int, edges: list[int], place: Ints
+) -> list[int]:
+    """Steps behind the last one."""
+    positions = np.roll(np.arange(len(template.symbol)), -cut)
+    whole = replace(template, symbol=template.symbol[positions])
+    while True:
+        start = edges[-1]
+        if not _alike(kernels, template, Slice(start, start + len(positions))):
+            return edges
+        end = _extend_forward(kernels, whole, len(positions), Slice(start, start), place)
+        if end is None:
+            return edges
+        inner = place[start:end]
+        place[start:end] = np.where(inner >= 0, positions[inner], -1)
+        edges = [*edges, end]
+
+
+def _alike(kernels: Kernels, template: Template, piece: Slice) -> bool:
+    """Whether a region holds about the kernels of a template, whatever their order."""
+    symbol, region = template.symbol, kernels.symbol[piece.first : piece.end]
+    if len(region) < WHOLE * len(symbol):
+        return False
+    usual = kernels.in_graph[template.source].mean()
+    if abs(usual - kernels.in_graph[piece.first : piece.end].mean()) > 0.5:
+        return False
+    size = int(max(symbol.max(), region.max())) + 1
+    difference = np.bincount(symbol, minlength=size) - np.bincount(region, minlength=size)
+    return float(np.abs(difference).sum()) <= ALIKE * len(symbol)
 
 
 def _boundary(kernels: Kernels, template: Template, place: Ints, piece: Slice, cut: int) -> int:

@@ -20,6 +20,7 @@ SPLIT_FACTOR = 1.6
 SPLIT_SHARE = 0.004
 SPLIT_TIME_SHARE = 0.005
 SPLIT_LEAST = 3
+SPLIT_WINDOW = 200_000
 #: Short names that stand for any kernel of a library (reference: CUTLASS, cuBLAS).
 SAYS_NOTHING = ["kernel", "kernel2", "device_kernel", "main", "kernel_impl", "global_kernel"]
 #: Classes whose grid follows the length of the context, so that it drifts from step to step.
@@ -79,8 +80,7 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFr
         pl.when(~drifts).then(name).alias(name)
         for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
     ]
-    dense = frame.select(_dense(pl.struct("name_id", *shape)))["dense"]
-    shape_symbol = dense.to_numpy().astype(np.int64)
+    shape_symbol = _number_distinct(frame.select("name_id", *shape))
     start = frame["start_ns"].to_numpy().astype(np.int64)
     end = frame["end_ns"].to_numpy().astype(np.int64)
     duration = (end - start).astype(np.float64)
@@ -128,13 +128,22 @@ def _empty_base_names(names: pl.DataFrame) -> Ints:
     return empty["base"].unique().to_numpy().astype(np.int64)
 
 
-def _dense(expression: pl.Expr) -> pl.Expr:
-    return (expression.rank("dense") - 1).alias("dense")
+def _number_distinct(frame: pl.DataFrame) -> Ints:
+    """A number per row, equal where all columns are; numbered by first occurrence.
+
+    Rows are compared by a 64-bit hash: with a few thousand distinct rows two that collide
+    are less likely than a memory error.
+    """
+    key = frame.select(key=pl.struct(pl.all()).hash())
+    distinct = key.unique(maintain_order=True).with_row_index("number")
+    joined = key.join(distinct, on="key", how="left", maintain_order="left")
+    return joined["number"].to_numpy().astype(np.int64)
 
 
 def _idle_before(start: Ints, end: Ints) -> Floats:
     """Idle time before each kernel, in time order, given back in launch order."""
-    order = np.lexsort((end, start))
+    in_order = bool((start[1:] >= start[:-1]).all())
+    order = np.arange(len(start)) if in_order else np.lexsort((end, start))
     reached = np.maximum.accumulate(end[order])
     gap = np.zeros(len(start))
     gap[order[1:]] = np.maximum(0, start[order][1:] - reached[:-1])
@@ -142,11 +151,30 @@ def _idle_before(start: Ints, end: Ints) -> Floats:
 
 
 def split_by_duration(shape_symbol: Ints, duration_ns: Floats) -> Ints:
-    """Refine symbols where one shape has clearly separate durations (any number of groups)."""
+    """Refine symbols where one shape has clearly separate durations (any number of groups).
+
+    Populations are told apart on a window from the middle of the trace, then every kernel
+    is assigned by the limits found there.
+    """
     if not len(shape_symbol):
         return shape_symbol
+    spare = max(0, len(shape_symbol) - SPLIT_WINDOW) // 2
+    window = slice(spare, spare + SPLIT_WINDOW)
+    limits = _population_limits(shape_symbol[window], duration_ns[window])
+    groups = np.ones(int(shape_symbol.max()) + 1, dtype=np.int64)
+    for shape, _ in limits:
+        groups[shape] += 1
+    symbol = (np.cumsum(groups) - groups)[shape_symbol]
+    for shape, limit in limits:
+        symbol[(shape_symbol == shape) & (duration_ns >= limit)] += 1
+    return np.asarray(symbol, dtype=np.int64)
+
+
+def _population_limits(shape_symbol: Ints, duration_ns: Floats) -> list[tuple[int, float]]:
+    """Pairs (shape, shortest duration of its next population)."""
     order = np.lexsort((duration_ns, shape_symbol))
-    shape, log = shape_symbol[order], np.log(np.maximum(duration_ns[order], 1.0))
+    shape, duration = shape_symbol[order], duration_ns[order]
+    log = np.log(np.maximum(duration, 1.0))
     first = np.flatnonzero(np.diff(shape, prepend=shape[0] - 1))
     count = np.diff(np.append(first, len(shape)))
     jump = np.diff(log, prepend=log[0]) > np.log(SPLIT_FACTOR)
@@ -156,13 +184,8 @@ def split_by_duration(shape_symbol: Ints, duration_ns: Floats) -> Ints:
     edges = np.flatnonzero(jump)
     size = np.diff(np.append(edges, len(shape)))
     owner = np.searchsorted(first, edges, side="right") - 1
-    time = np.add.reduceat(duration_ns[order], edges)
-    heavy = time >= SPLIT_TIME_SHARE * duration_ns.sum()
+    time = np.add.reduceat(duration, edges)
+    heavy = time >= SPLIT_TIME_SHARE * duration.sum()
     own = (size >= SPLIT_LEAST) & (heavy | (size >= SPLIT_SHARE * count[owner]))
-    starts_shape = np.isin(edges, first)
-    keep = starts_shape | (own & np.append(True, own[:-1]))
-    refined = np.zeros(len(shape), dtype=np.int64)
-    refined[edges[keep]] = 1
-    symbol = np.empty(len(shape), dtype=np.int64)
-    symbol[order] = np.cumsum(refined) - 1
-    return symbol
+    keep = own & np.append(True, own[:-1]) & ~np.isin(edges, first)
+    return [(int(shape[e]), float(duration[e])) for e in edges[keep]]
