@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 
@@ -21,7 +22,10 @@ from tracebook.compare.baseline import (
     to_json,
     write,
 )
-from tracebook.errors import ReportVersionError
+from tracebook.compare.comparison import compare
+from tracebook.compare.outcome import judge
+from tracebook.errors import ReportVersionError, TracebookError
+from tracebook.render.comparison import CHECK_FORMATS, render
 
 PARTS = (
     Part("target_layers", 0, "gate", "mlp.gate_proj", "gemm", "cutlass", 1, 400),
@@ -133,6 +137,39 @@ def test_what_is_no_baseline_is_refused(text, message):
     with pytest.raises(ReportVersionError, match=message) as error:
         from_json(text)
     assert "tracebook save" in error.value.hint
+
+
+def damaged(draw, value):
+    """A JSON value in which something is another thing."""
+    junk = st.one_of(
+        st.none(), st.booleans(), st.integers(-5, 10**20), st.text(max_size=3),
+        st.just([]), st.just({}), st.just([[1]]), st.just({"a": {"b": 1}}),
+    )  # fmt: skip
+    if draw(st.integers(0, 5)) == 0 or not isinstance(value, dict | list) or not value:
+        return draw(junk)
+    if isinstance(value, dict):
+        key = draw(st.sampled_from(sorted(value)))
+        return {**value, key: damaged(draw, value[key])}
+    at = draw(st.integers(0, len(value) - 1))
+    return [*value[:at], damaged(draw, value[at]), *value[at + 1 :]]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_damaged_files_are_refused_or_compared(data):
+    """Whatever is broken: a refusal in words, or a comparison, but never a stack trace."""
+    report = {"trace": {"gpu": "a"}, "run": {"batch": 1}, "phases": [{"phase": "x"}], "total": {}}
+    run = dataclasses.replace(baseline_of(np.random.default_rng(0), 9).runs[0], parts=PARTS,
+                              report=report, plan_bytes={"target_layers": 17})  # fmt: skip
+    document = json.loads(to_json(Baseline((run,), Noise(3, {"step": 0.001}))))
+    broken = damaged(data.draw, document)
+    try:
+        found = from_json(json.dumps(broken))
+    except TracebookError:
+        return
+    compared = compare(Baseline((run,)), found)
+    for format_name in CHECK_FORMATS:
+        render(compared, judge(compared), format_name)
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -62,10 +62,20 @@ def check_command(
     else:
         with replacing(output, source=Path(runs[0])) as draft:
             draft.write_text(text, encoding="utf-8")
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if format_name == "github" and summary:
-        with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(render(found, outcome, "markdown"))
+    if format_name == "github":
+        _add_summary(render(found, outcome, "markdown"))
     if outcome.exit_code:
         click.echo(outcome.headline, err=True)
     return outcome.exit_code
+
+
+def _add_summary(text: str) -> None:
+    """Add the tables to the summary of the job, where GitHub says that there is one."""
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not summary:
+        return
+    try:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        click.echo(f"Warning: the summary cannot be written: {error.strerror}.", err=True)

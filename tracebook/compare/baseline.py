@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracebook.errors import ReportVersionError
+from tracebook.phases import STEP_PHASES
 
 Ints = NDArray[np.int64]
 
@@ -27,6 +28,9 @@ SCHEMA = f"{FAMILY}{VERSION}"
 
 #: How to turn a document of one version into one of the next.
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+#: Phases that a step can have.
+_PHASES = frozenset(phase.value for phase in STEP_PHASES)
 
 _AGAIN = "Make it again with `tracebook save RUN -o FILE`."
 
@@ -246,13 +250,17 @@ def _run(entry: Mapping[str, Any]) -> Run:
         raise ValueError("the phases have different numbers of steps")
     if len(wall) == 0:
         raise ValueError("it holds no step")
+    strange = [phase for phase in phases if phase not in _PHASES]
+    if strange:
+        raise ValueError(f"{strange[0]!r} is no phase")
+    if min(values.min() for values in (idle, *phases.values())) < 0:
+        raise ValueError("a time is negative")
     if not np.array_equal(sum(phases.values(), idle), wall):
         raise ValueError("phases and idle do not add up to the steps")
     planned = entry.get("plan_bytes")
     clock = entry.get("clock")
     report = entry["report"]
-    if not isinstance(report, dict):
-        raise TypeError("its report is not an object")
+    _check_report(report)
     return Run(
         report=report,
         wall_ns=wall,
@@ -263,6 +271,22 @@ def _run(entry: Mapping[str, Any]) -> Run:
         parts=_parts(entry.get("parts") or {}),
         clock=None if clock is None else float(clock),
     )
+
+
+def _check_report(report: Any) -> None:
+    """What is looked up in a report must have the shape that is relied on."""
+    if not isinstance(report, dict):
+        raise TypeError("its report is not an object")
+    rows = report.get("phases", [])
+    if not isinstance(rows, list):
+        raise TypeError("the phases of its report are not a list")
+    tables = [report.get(name) or {} for name in ("trace", "run", "total")]
+    for table in (*tables, *rows):
+        if not isinstance(table, dict):
+            raise TypeError("a part of its report is not an object")
+    for value in (value for table in tables for value in table.values()):
+        if isinstance(value, dict):
+            raise TypeError("a fact of its report is an object")
 
 
 def _ints(values: Sequence[Any]) -> Ints:
@@ -279,7 +303,13 @@ def _parts(columns: Mapping[str, Any]) -> tuple[Part, ...]:
         [texts[value] for value in columns[column]] if column in _TEXT_COLUMNS else columns[column]
         for column in _PART_COLUMNS
     ]
-    return tuple(Part(*values) for values in zip(*lists, strict=True))
+    parts = tuple(Part(*values) for values in zip(*lists, strict=True))
+    for part in parts:
+        numbers = (part.kernels, part.ns, 0 if part.layer is None else part.layer)
+        texts = (part.phase, part.kernel_class, part.name, part.op or "", part.matrix or "")
+        if not all(type(n) is int for n in numbers) or not all(type(t) is str for t in texts):
+            raise TypeError("a kernel is not described as it must be")
+    return parts
 
 
 def _noise(entry: Mapping[str, Any]) -> Noise:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,8 +127,9 @@ def _compare_checkpoints(
             return
 
 
-def _distinct(values: Any) -> list[Any]:
-    return list(dict.fromkeys(values))
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    """Each value once, in order; a list is none of the facts that are compared."""
+    return list(dict.fromkeys(value if not isinstance(value, list) else None for value in values))
 
 
 def _differ(called: str, old: Sequence[Run], new: Sequence[Run], table: str, key: str) -> str:
