@@ -27,6 +27,12 @@ def recipe() -> Report:
     return tracebook.analyze(ROOT / "fixtures" / "full-recipe" / "trace.sqlite")
 
 
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch):
+    """The report keeps paths of checkpoints relative to where it was made."""
+    monkeypatch.chdir(ROOT)
+
+
 def visible_texts(figure) -> list[tuple[str, object]]:
     """Texts that are drawn, with their boxes in pixels; ticks outside the view are not."""
     figure.canvas.draw()
@@ -171,10 +177,23 @@ def test_a_report_without_steps_says_what_to_do(kind):
 
 def test_without_bytes_only_the_roofline_is_refused():
     report = make_report(with_plan=False)
-    for kind in set(KINDS) - {"roofline"}:
+    for kind in set(KINDS) - {"roofline", "sweep"}:
         assert saved(plot(kind, (report,)), "png").startswith(b"\x89PNG")
     with pytest.raises(TracebookError, match="no bytes"):
         report.plot.roofline()
+
+
+def test_sweep_shows_the_best_number_and_the_measured_one(recipe):
+    (axes,) = recipe.plot.sweep(most_drafts=12).axes
+    curve, best, measured = axes.lines
+    assert list(curve.get_xdata()) == list(range(13))
+    rates = dict(zip(curve.get_xdata(), curve.get_ydata(), strict=True))
+    assert best.get_ydata()[0] == max(rates.values())
+    # 5.32 tokens in 99.6 ms at 10 drafts; the prediction learns from that very run.
+    assert (measured.get_xdata()[0], measured.get_ydata()[0]) == (10, pytest.approx(53.4, abs=0.1))
+    assert rates[10] == pytest.approx(53.4, rel=0.01)
+    with pytest.raises(TracebookError, match="drafted"):
+        tracebook.analyze(ROOT / "fixtures" / "plain-nvfp4" / "trace.sqlite").plot.sweep()
 
 
 def test_hostile_names_and_settings_do_no_harm():

@@ -6,11 +6,13 @@ drawn. `report.plot.KIND()` and `tracebook plot RUN --kind KIND` both end here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from tracebook.config import RunDescription
     from tracebook.report import Report
 
 #: Kind and what it shows.
@@ -21,6 +23,7 @@ KINDS: dict[str, str] = {
     "timeline": "The kernels of one median step, stream by stream.",
     "layers": "Time, bytes and GB/s layer by layer.",
     "flow": "One token through one layer of each kind, in the GPU's order.",
+    "sweep": "Tokens per second over the number of draft tokens, predicted from the run.",
 }
 
 #: Width in inches that suits a page.
@@ -105,8 +108,44 @@ class Plots:
 
         return draw(self._report, layer=layer, width_in=width_in)
 
+    def sweep(
+        self,
+        *others: Report,
+        runs: Sequence[RunDescription] | None = None,
+        names: tuple[str, ...] | None = None,
+        most_drafts: int = 16,
+        width_in: float = WIDTH_IN,
+    ) -> Figure:
+        """Tokens per second that other numbers of draft tokens would give.
+
+        Args:
+            others: Further runs to draw.
+            runs: Descriptions of the runs; else what the reports say, whose checkpoints
+                must then lie where they did.
+            names: What to call the runs.
+            most_drafts: How far to look.
+            width_in: Width in inches.
+
+        Raises:
+            TracebookError: Nothing is drafted, a checkpoint is not found, or how many
+                drafts are accepted is not known.
+        """
+        from tracebook.plots.sweep import draw
+
+        return draw(
+            (self._report, *others),
+            runs=runs,
+            names=names,
+            most_drafts=most_drafts,
+            width_in=width_in,
+        )
+
+
+#: Kinds that draw several runs at once.
+SEVERAL = ("breakdown", "sweep")
+
 
 def plot(kind: str, reports: tuple[Report, ...], **options: Any) -> Figure:
-    """Draw a kind of `KINDS` for the reports it takes (one, but for `breakdown`)."""
+    """Draw a kind of `KINDS` for the reports it takes (one, but for `SEVERAL`)."""
     figure: Figure = getattr(Plots(reports[0]), kind)(*reports[1:], **options)
     return figure
