@@ -75,6 +75,7 @@ class Attempt:
     goodness: float
     plan: Plan | None
     kind: Kind | None = None
+    laid_out: Plan | None = None
 
     @property
     def other_slices(self) -> int:
@@ -182,7 +183,9 @@ def _fit_orders(
     goodness *= 1 - off_share(fit, column, ordered.reads)
     marks = marks_of_fit(fit, ordered)
     source = "repetition of the launch sequence"
-    return Attempt(kernels, template, marks, fit, column, source, (), goodness, ordered)
+    return Attempt(
+        kernels, template, marks, fit, column, source, (), goodness, ordered, laid_out=plan
+    )
 
 
 def judge_attempt(

@@ -88,7 +88,7 @@ def label_kernels(
         dropped=_dropped(placed, attempt),
         source=attempt.source,
         verdict=verdict,
-        plan=attempt.plan if attempt.plan is not None else plan,
+        plan=attempt.laid_out if attempt.laid_out is not None else plan,
         device=chosen_device,
         pid=chosen_pid,
         notices=tuple(notices),

@@ -160,8 +160,10 @@ def _boundary(kernels: Kernels, template: Template, place: Ints, piece: Slice, c
     """
     places = place[piece.first : piece.end]
     if ((places >= 0) & (places < cut)).sum() < SOUND * cut:
-        _keep_dense_tail(kernels, template, place, piece, cut)
-        places = place[piece.first : piece.end]
+        start = _keep_dense_tail(kernels, template, place, piece, cut)
+        if start is not None:
+            return start
+    places = place[piece.first : piece.end]
     behind = np.flatnonzero(places >= cut)
     if not len(behind):
         return piece.end
@@ -176,18 +178,24 @@ def _boundary(kernels: Kernels, template: Template, place: Ints, piece: Slice, c
 
 def _keep_dense_tail(
     kernels: Kernels, template: Template, place: Ints, piece: Slice, cut: int
-) -> None:
+) -> int | None:
     """Place a slice again whose part before the cut is something else than usual.
 
     Few of its kernels belong there, and those of the step behind the cut may have been
-    matched with look-alikes in front of it.
+    matched with look-alikes in front of it, or stand in front of the slice. Returns where
+    the step begins, None where that stays open.
     """
-    found = _match(template.symbol[cut:], kernels.symbol[piece.first : piece.end])
+    wanted = template.symbol[cut:]
+    first = max(0, piece.first - _reach(0) - int(0.05 * len(wanted)))
+    if (place[first : piece.first] >= 0).any():
+        first = piece.first
+    found = _match(wanted, kernels.symbol[first : piece.end])
     if found is None:
-        return
+        return None
     start = int(np.cumsum(np.where(found >= 0, 1, -1)[::-1])[::-1].argmax())
     found[:start] = -1
-    place[piece.first : piece.end] = np.where(found >= 0, found + cut, -1)
+    place[first : piece.end] = np.where(found >= 0, found + cut, -1)
+    return first + start if found[start] <= MISSING_AT_EDGE else None
 
 
 def _extend_back(

@@ -1,7 +1,8 @@
-"""Orders in which engines may make the reads of one plan.
+"""Other ways in which engines make the reads of one plan.
 
-Only orders that matter for the alignment are listed: where the shared expert of a
-mixture stands relative to the router and the routed experts.
+Only what matters for the alignment is listed: where the shared expert of a mixture
+stands relative to the router and the routed experts, and whether a block drafter takes
+in its context with one fused copy of all K and V matrices or layer by layer.
 """
 
 from __future__ import annotations
@@ -20,13 +21,30 @@ EXPERT_ORDERS = (
 
 
 def read_orders(plan: Plan) -> list[Plan]:
-    """The plan in each order worth trying; just itself for models without shared experts."""
+    """The plan in each order worth trying; one for models without shared experts."""
+    plan = _with_context_by_layer(plan)
     if not any(read.op.startswith("shared") for read in plan.reads):
         return [plan]
     return [
         replace(plan, blocks=tuple(_reordered(block, order) for block in plan.blocks))
         for order in EXPERT_ORDERS
     ]
+
+
+def _with_context_by_layer(plan: Plan) -> Plan:
+    """Add, as reads that may be missing, a drafter's K and V matrices to its context intake.
+
+    SGLang projects the context layer by layer with the matrices as they are stored, vLLM
+    with a fused copy, which the plan already has (source: `models/dflash.py` of both).
+    """
+    layers = [r for b in plan.blocks if b.name == "draft" for r in b.reads if r.op in ("k", "v")]
+    group = max((read.group for read in plan.reads), default=0) + 1
+    context = [replace(read, optional=True, group=group + (read.layer or 0)) for read in layers]
+    blocks = (
+        replace(block, reads=(*block.reads, *context)) if block.name == "draft_context" else block
+        for block in plan.blocks
+    )
+    return replace(plan, blocks=tuple(blocks))
 
 
 def _reordered(block: Block, order: Sequence[str]) -> Block:
