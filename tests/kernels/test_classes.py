@@ -6,7 +6,7 @@ import json
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracebook.errors import RuleError
@@ -173,6 +173,7 @@ def test_endless_names_are_cut_before_matching():
     ]
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.text(max_size=40), max_size=8))
 def test_any_text_gets_one_known_class(names):
     found = classes_of(names)
@@ -180,6 +181,7 @@ def test_any_text_gets_one_known_class(names):
     assert set(found) <= set(CLASSES)
 
 
+@settings(max_examples=10, deadline=None)
 @given(st.permutations([name for name, _ in TRAPS[:20]]))
 def test_the_class_does_not_depend_on_other_names(order):
     expected = dict(TRAPS)
