@@ -181,8 +181,9 @@ def test_save_keeps_steps_and_no_paths(tmp_path, monkeypatch, capsys):
     )
     for row in run.report["phases"]:
         assert np.median(run.phases_ns[row["phase"]]) / 1e6 == pytest.approx(row["ms"]["median"])
-    # The checkpoint's headers: 17.83 GB in the target, 1.27 in the output layer.
-    assert run.plan_bytes["output_layer"] == 1_271_895_040
+    # 100,032 rows of 5,120 FP8 weights, a BF16 scale and an 8-byte index each.
+    assert run.checkpoint_bytes["draft_head"] == 100_032 * (5_120 + 2 + 8)
+    assert sorted(run.checkpoint_bytes) == ["draft_head", "drafter", "target"]
 
 
 def test_traces_are_compared_directly(capsys, tmp_path):

@@ -39,7 +39,7 @@ def small_run(**changes) -> Run:
         "wall_ns": np.array([100, 110]),
         "idle_ns": np.array([10, 10]),
         "phases_ns": {"target_layers": np.array([60, 70]), "output_layer": np.array([30, 30])},
-        "plan_bytes": {"target_layers": 17},
+        "checkpoint_bytes": {"target": 17},
         "parts": PARTS,
         "clock": 2100.0,
     }
@@ -54,7 +54,7 @@ def edited(**changes) -> str:
 
 def test_what_is_saved_comes_back():
     noise = Noise(3, {"step": 0.001})
-    found = from_json(to_json(Baseline((small_run(), small_run(plan_bytes=None)), noise)))
+    found = from_json(to_json(Baseline((small_run(), small_run(checkpoint_bytes=None)), noise)))
     assert found.noise == noise
     first, second = found.runs
     assert first.parts == PARTS
@@ -63,9 +63,11 @@ def test_what_is_saved_comes_back():
         "target_layers": [60, 70],
         "output_layer": [30, 30],
     }
-    assert (first.plan_bytes, second.plan_bytes) == ({"target_layers": 17}, None)
+    assert (first.checkpoint_bytes, second.checkpoint_bytes) == ({"target": 17}, None)
     assert (first.clock, first.fact("trace", "gpu")) == (2100.0, "NVIDIA GB10")
-    assert to_json(found) == to_json(Baseline((small_run(), small_run(plan_bytes=None)), noise))
+    assert to_json(found) == to_json(
+        Baseline((small_run(), small_run(checkpoint_bytes=None)), noise)
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -160,7 +162,7 @@ def test_damaged_files_are_refused_or_compared(data):
     """Whatever is broken: a refusal in words, or a comparison, but never a stack trace."""
     report = {"trace": {"gpu": "a"}, "run": {"batch": 1}, "phases": [{"phase": "x"}], "total": {}}
     run = dataclasses.replace(baseline_of(np.random.default_rng(0), 9).runs[0], parts=PARTS,
-                              report=report, plan_bytes={"target_layers": 17})  # fmt: skip
+                              report=report, checkpoint_bytes={"target": 17})  # fmt: skip
     document = json.loads(to_json(Baseline((run,), Noise(3, {"step": 0.001}))))
     broken = damaged(data.draw, document)
     try:

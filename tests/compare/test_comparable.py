@@ -12,13 +12,13 @@ TRACE = {"gpu": "NVIDIA GB10", "capture_mode": "node", "synthetic": False}
 RUN = {"batch": 1, "draft_method": "dflash2", "draft_tokens": 10, "context_tokens": 512}
 
 
-def run_with(steps=30, *, plan_bytes=None, trusted=True, **facts):
+def run_with(steps=30, *, checkpoint_bytes=None, trusted=True, **facts):
     report = {
         "trace": TRACE | {key: value for key, value in facts.items() if key in TRACE},
         "run": RUN | {key: value for key, value in facts.items() if key in RUN},
     }
     (run,) = baseline_of(np.random.default_rng(0), steps, report=report).runs
-    return dataclasses.replace(run, plan_bytes=plan_bytes, phases_trusted=trusted)
+    return dataclasses.replace(run, checkpoint_bytes=checkpoint_bytes, phases_trusted=trusted)
 
 
 def codes(old, new, min_steps=20):
@@ -51,18 +51,20 @@ def test_reasons(change, code):
 
 def test_other_bytes_are_refused_with_the_phase():
     bf16, nvfp4 = (
-        {"target_layers": 5, "drafter_layers": 34},
-        {"target_layers": 5, "drafter_layers": 12},
+        {"target": 5, "drafter": 34},
+        {"target": 5, "drafter": 12},
     )
-    found = comparable([run_with(plan_bytes=bf16)], [run_with(plan_bytes=nvfp4)], min_steps=20)
+    found = comparable(
+        [run_with(checkpoint_bytes=bf16)], [run_with(checkpoint_bytes=nvfp4)], min_steps=20
+    )
     assert [reason.code for reason in found.reasons] == ["other_checkpoint_bytes"]
-    assert "drafter layers must read 34 bytes a step in one and 12" in found.reasons[0].message
-    assert codes(run_with(plan_bytes=bf16), run_with(plan_bytes=bf16)) == ([], [])
+    assert "drafter differs: it has 34 bytes in one run and 12" in found.reasons[0].message
+    assert codes(run_with(checkpoint_bytes=bf16), run_with(checkpoint_bytes=bf16)) == ([], [])
 
 
 def test_other_bytes_for_another_number_of_drafts_are_one_reason():
-    old = run_with(plan_bytes={"drafter_layers": 10})
-    new = run_with(plan_bytes={"drafter_layers": 7}, draft_tokens=7)
+    old = run_with(checkpoint_bytes={"drafter": 10})
+    new = run_with(checkpoint_bytes={"drafter": 7}, draft_tokens=7)
     assert codes(old, new) == (["other_draft_tokens"], [])
 
 
@@ -70,7 +72,7 @@ def test_other_bytes_for_another_number_of_drafts_are_one_reason():
     ("old", "new", "code"),
     [
         (run_with(gpu=None), run_with(), "unknown_gpu"),
-        (run_with(plan_bytes={"target_layers": 5}), run_with(), "unknown_checkpoint"),
+        (run_with(checkpoint_bytes={"target": 5}), run_with(), "unknown_checkpoint"),
         (run_with(trusted=False), run_with(), "phases_not_trusted"),
         (run_with(context_tokens=4096), run_with(), "other_context"),
         (run_with(synthetic=True), run_with(), "some_synthetic"),

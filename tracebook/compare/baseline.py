@@ -69,8 +69,8 @@ class Run:
         wall_ns: Per kept step, in time order.
         idle_ns: Per kept step.
         phases_ns: Phase to exclusive time per kept step; with idle they add up to wall.
-        plan_bytes: Phase to bytes that the checkpoint says one step must read; None
-            without a checkpoint.
+        checkpoint_bytes: Tensor bytes of the checkpoints, by what they serve as (`target`,
+            `drafter`, `draft_head`); None without a target.
         phases_trusted: False where the plan does not fit the kernels.
         parts: Kernels by role, for telling what is behind a change.
         clock: Median clock of the processors during the steps, in the unit of the
@@ -81,7 +81,7 @@ class Run:
     wall_ns: Ints
     idle_ns: Ints
     phases_ns: Mapping[str, Ints]
-    plan_bytes: Mapping[str, int] | None = None
+    checkpoint_bytes: Mapping[str, int] | None = None
     phases_trusted: bool = True
     parts: tuple[Part, ...] = ()
     clock: float | None = None
@@ -233,7 +233,7 @@ def _run_document(run: Run) -> dict[str, Any]:
         columns[column] = values
     return {
         "report": run.report,
-        "plan_bytes": None if run.plan_bytes is None else dict(run.plan_bytes),
+        "checkpoint_bytes": None if run.checkpoint_bytes is None else dict(run.checkpoint_bytes),
         "phases_trusted": run.phases_trusted,
         "clock": run.clock,
         "wall_ns": run.wall_ns.tolist(),
@@ -257,7 +257,7 @@ def _run(entry: Mapping[str, Any]) -> Run:
         raise ValueError("a time is negative")
     if not np.array_equal(sum(phases.values(), idle), wall):
         raise ValueError("phases and idle do not add up to the steps")
-    planned = entry.get("plan_bytes")
+    planned = entry.get("checkpoint_bytes")
     clock = entry.get("clock")
     report = entry["report"]
     _check_report(report)
@@ -266,7 +266,7 @@ def _run(entry: Mapping[str, Any]) -> Run:
         wall_ns=wall,
         idle_ns=idle,
         phases_ns=phases,
-        plan_bytes=None if planned is None else {str(k): int(v) for k, v in planned.items()},
+        checkpoint_bytes=None if planned is None else {str(k): int(v) for k, v in planned.items()},
         phases_trusted=bool(entry.get("phases_trusted", True)),
         parts=_parts(entry.get("parts") or {}),
         clock=None if clock is None else float(clock),

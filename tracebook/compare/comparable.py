@@ -98,9 +98,9 @@ def _compare_checkpoints(
     old: Sequence[Run], new: Sequence[Run], reasons: list[Notice], cautions: list[Notice]
 ) -> None:
     """Refuse other bytes; say so where they are not known."""
-    plans = [run.plan_bytes for run in (*old, *new)]
-    known = [plan for plan in plans if plan is not None]
-    if len(known) < len(plans):
+    sizes = [run.checkpoint_bytes for run in (*old, *new)]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
         if known:
             cautions.append(
                 Notice(
@@ -111,16 +111,16 @@ def _compare_checkpoints(
                 )
             )
         return
-    first = old[0].plan_bytes or {}
-    for plan in known:
-        if plan != first:
-            phase = next(p for p in sorted({*plan, *first}) if plan.get(p, 0) != first.get(p, 0))
+    first = old[0].checkpoint_bytes or {}
+    for size in known:
+        if size != first:
+            name = next(n for n in sorted({*size, *first}) if size.get(n, 0) != first.get(n, 0))
             reasons.append(
                 Notice(
                     "other_checkpoint_bytes",
-                    f"The checkpoints differ: the {phase.replace('_', ' ')} must read "
-                    f"{first.get(phase, 0):,} bytes a step in one and "
-                    f"{plan.get(phase, 0):,} in another.",
+                    f"The checkpoint of the {name.replace('_', ' ')} differs: it has "
+                    f"{first.get(name, 0):,} bytes in one run and {size.get(name, 0):,} in "
+                    "another.",
                     _CHECKPOINT_HINT,
                 )
             )

@@ -14,7 +14,10 @@ import polars as pl
 
 from tracebook.account import account
 from tracebook.analysis import Examined, examine
+from tracebook.checkpoint import read_checkpoint
+from tracebook.checkpoint.hf_cache import locate
 from tracebook.compare.baseline import Part, Run
+from tracebook.config import RunDescription
 from tracebook.importers.clocks import processor_clock
 from tracebook.kernels.labels import Labelled
 from tracebook.options import Options
@@ -60,7 +63,7 @@ def run_of(examined: Examined, *, keep_paths: bool = False) -> Run:
         wall_ns=time.wall_ns,
         idle_ns=time.idle_ns,
         phases_ns=dict(found),
-        plan_bytes=_plan_bytes(labelled),
+        checkpoint_bytes=_checkpoint_bytes(examined.run),
         phases_trusted=labelled.verdict is None or labelled.verdict.phases_trusted,
         parts=_parts(labelled, time, examined.trace.names),
         clock=_clock(examined),
@@ -88,16 +91,16 @@ def _drop_paths(document: dict[str, Any]) -> None:
             run[name] = PurePath(run[name]).name
 
 
-def _plan_bytes(labelled: Labelled) -> dict[str, int] | None:
-    """Bytes that one step must read, by phase: those of the plan, found or not."""
-    if labelled.plan is None:
+def _checkpoint_bytes(run: RunDescription) -> dict[str, int] | None:
+    """Tensor bytes of each checkpoint: what tells one checkpoint from another."""
+    if run.target is None:
         return None
-    total: dict[str, int] = {}
-    for read in labelled.plan.reads:
-        total[read.phase] = total.get(read.phase, 0) + read.weight_bytes
-    for phase, small in labelled.plan.small_bytes.items():
-        total[phase] = total.get(phase, 0) + small
-    return dict(sorted(total.items()))
+    sources = {"target": run.target, "drafter": run.drafter, "draft_head": run.draft_head}
+    return {
+        name: read_checkpoint(locate(source)).payload_bytes
+        for name, source in sources.items()
+        if source is not None
+    }
 
 
 def _parts(labelled: Labelled, time: StepTime, names: pl.DataFrame) -> tuple[Part, ...]:
