@@ -19,7 +19,7 @@ import polars as pl
 
 from tracebook.cautions import cautions
 from tracebook.checkpoint.plan import Basis, Plan
-from tracebook.config import RunDescription, is_hub_id
+from tracebook.config import REMOTE, RunDescription, is_hub_id
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.labels import Labelled
 from tracebook.machine import Machine
@@ -115,6 +115,8 @@ def shown(source: str | Path) -> str:
     An absolute path can hold a user's name, which must not get into anything saved.
     """
     text = str(source)
+    if text.startswith(REMOTE):
+        return text
     if is_hub_id(text) and not Path(text).exists():
         return text
     path = Path(os.path.abspath(text))  # noqa: PTH100  folds ".." away

@@ -24,7 +24,7 @@ from tracebook.checkpoint import (
 )
 from tracebook.checkpoint.alternatives import plan_alternatives
 from tracebook.checkpoint.hf_cache import find_in_hf_cache
-from tracebook.config import FLAGS, DraftMethod, RunDescription, is_hub_id
+from tracebook.config import FLAGS, REMOTE, DraftMethod, RunDescription, is_hub_id
 from tracebook.errors import CheckpointError, RunDescriptionError, TraceError
 from tracebook.importers import open_source
 from tracebook.importers.nvtx import read_scopes
@@ -303,7 +303,7 @@ def _with_hinted_target(
 
 def _located(source: str) -> str:
     """A hub id as the directory that the local cache holds for it."""
-    if Path(source).exists() or not is_hub_id(source):
+    if source.startswith(REMOTE) or Path(source).exists() or not is_hub_id(source):
         return source
     found = find_in_hf_cache(source)
     if found is None:

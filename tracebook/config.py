@@ -23,6 +23,9 @@ DraftMethod = Literal["none", "mtp", "eagle3", "dflash", "dflash2", "draft_model
 #: Name of the file that is looked for beside a trace.
 RUN_FILE = "run.toml"
 
+#: What a checkpoint's name begins with where its headers are to be read from the hub.
+REMOTE = "hub://"
+
 _METHODS: tuple[str, ...] = get_args(DraftMethod)
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3", "float8_e5m2", "fp8", "int8")
 
@@ -241,8 +244,11 @@ def resolve_source(value: str, base: Path) -> str:
     """Make a checkpoint's name absolute, unless it is a hub id.
 
     What exists below `base` is a path; `owner/name` that does not exist there is
-    left as a hub id; everything else is a path that its reader will miss by name.
+    left as a hub id, as is `hub://owner/name`; everything else is a path that its reader
+    will miss by name.
     """
+    if value.startswith(REMOTE):
+        return value
     path = os.path.abspath(base / Path(value).expanduser())  # noqa: PTH100  folds ".." away
     return value if is_hub_id(value) and not Path(path).exists() else path
 

@@ -192,7 +192,8 @@ Learnt from the plain run alone: {number(result["learnt_from"]["weight_gbps"])} 
 {stages}
 
 The acceptance fitted at 7 drafts predicts
-{number(result["tokens_at_10_from_alpha_at_7"], 2)} tokens per step at 10; {number(result["tokens_at_10_measured"], 2)} were measured.
+{number(result["tokens_at_10_from_alpha_at_7"], 2)} tokens per step at 10;
+{number(result["tokens_at_10_measured"], 2)} were measured.
 
 ## Where each residual lies, in ms
 

@@ -44,8 +44,8 @@ def read_directory(
     if index is None:
         wanted = present
     else:
-        wanted = _indexed_files(index, index_path.name)
-        notices = _stray_notices(sorted(set(present) - set(wanted)))
+        wanted = indexed_files(index, index_path.name)
+        notices = stray_notices(sorted(set(present) - set(wanted)))
     if not wanted:
         raise _nothing_found(path)
     wanted, copies = _without_copies(path, wanted)
@@ -73,7 +73,12 @@ def read_config_beside(path: Path) -> dict[str, Any] | None:
     return _read_json(config_path) if config_path.is_file() else None
 
 
-def _indexed_files(index: dict[str, Any], name: str) -> list[str]:
+def indexed_files(index: dict[str, Any], name: str) -> list[str]:
+    """The files that an index names.
+
+    Raises:
+        CheckpointError: It names none, or one outside the checkpoint.
+    """
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{name}: the index has no weight_map.")
@@ -85,7 +90,8 @@ def _indexed_files(index: dict[str, Any], name: str) -> list[str]:
     return files
 
 
-def _stray_notices(strays: list[str]) -> tuple[Notice, ...]:
+def stray_notices(strays: list[str]) -> tuple[Notice, ...]:
+    """Say which files beside the index are left out."""
     if not strays:
         return ()
     return (

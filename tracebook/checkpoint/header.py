@@ -18,12 +18,14 @@ import polars as pl
 from tracebook.checkpoint.bundle import read_bundle, write_bundle
 from tracebook.checkpoint.directory import read_config_beside, read_directory
 from tracebook.checkpoint.gguf import read_gguf
+from tracebook.checkpoint.hub import is_remote, read_remote
 from tracebook.checkpoint.safetensors_header import (
     FileHeader,
     TensorColumns,
     check_entries,
     read_file_header,
 )
+from tracebook.config import REMOTE
 from tracebook.errors import BadHeader, CheckpointError
 from tracebook.notices import Notice
 
@@ -43,7 +45,7 @@ class Checkpoint:
 
     Attributes:
         name: Directory, file or bundle name without its endings, for messages.
-        source: `directory`, `file`, `bundle` or `gguf`.
+        source: `directory`, `file`, `bundle`, `gguf` or `hub`.
         tensors: TENSOR_SCHEMA.
         config: Content of config.json, None where absent.
         warnings: What is odd about the files.
@@ -79,7 +81,8 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
 
     Args:
         source: A directory (index first, else every .safetensors file), one
-            .safetensors or .gguf file, or a header bundle (.json.gz or .json).
+            .safetensors or .gguf file, a header bundle (.json.gz or .json), or
+            `hub://owner/name`, whose headers are read from the Hugging Face hub.
 
     Returns:
         The checkpoint; a tensor found in two files counts once.
@@ -88,20 +91,19 @@ def read_checkpoint(source: str | Path) -> Checkpoint:
         CheckpointError: Nothing there that can be read.
         BadHeader: A file breaks the format.
     """
-    path = Path(source)
     with _collector_paused():
-        opened = _open(path)
+        opened = _opened(source)
         columns = [(file.name, check_entries(file)) for file in opened.files]
         columns += opened.columns
         tensors, repeated = _without_repeats(_frame(columns))
     if tensors.is_empty():
-        raise CheckpointError(f"{path.name}: the headers list no tensors.")
+        raise CheckpointError(f"{_display_name(source)}: the headers list no tensors.")
     notices = [*opened.notices, *(notice for _, column in columns for notice in column.notices)]
     if opened.index is not None:
         notices.extend(_index_notices(opened.index, tensors))
     total_size = ((opened.index or {}).get("metadata") or {}).get("total_size")
     return Checkpoint(
-        name=_display_name(path),
+        name=_display_name(source),
         source=opened.kind,
         tensors=tensors,
         config=opened.config,
@@ -121,7 +123,7 @@ def save_bundle(source: str | Path, path: str | Path, *, compress: bool | None =
     Raises:
         CheckpointError: The source cannot be read or the bundle not written.
     """
-    opened = _open(Path(source))
+    opened = _opened(source)
     if opened.columns:
         raise CheckpointError(
             f"{source}: a header bundle holds safetensors headers, not GGUF.",
@@ -132,6 +134,13 @@ def save_bundle(source: str | Path, path: str | Path, *, compress: bool | None =
     if compress is None:
         compress = Path(path).suffix != ".json"
     write_bundle(Path(path), opened.files, opened.config, opened.index, compress=compress)
+
+
+def _opened(source: str | Path) -> _Source:
+    if isinstance(source, str) and is_remote(source):
+        remote = read_remote(source)
+        return _Source("hub", remote.files, (), remote.config, remote.index, remote.notices)
+    return _open(Path(source))
 
 
 def _open(path: Path) -> _Source:
@@ -172,8 +181,10 @@ def _gguf_of(path: Path) -> Path | None:
     return firsts[0] if firsts else None
 
 
-def _display_name(path: Path) -> str:
-    path = path.absolute()
+def _display_name(source: str | Path) -> str:
+    if isinstance(source, str) and is_remote(source):
+        return source.removeprefix(REMOTE)
+    path = Path(source).absolute()
     if path.parent.name == "snapshots" and path.parents[1].name.startswith("models--"):
         # In a Hugging Face cache the directory is named by its commit.
         return path.parents[1].name.removeprefix("models--").replace("--", "/")

@@ -13,6 +13,7 @@ import os
 import re
 from pathlib import Path
 
+from tracebook.config import REMOTE
 from tracebook.errors import CheckpointError
 
 _MODEL_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -67,12 +68,14 @@ def _snapshot(model: Path, revision: str) -> Path | None:
     return present[0] if len(present) == 1 else None
 
 
-def locate(source: str) -> Path:
-    """Return where a checkpoint lies: a path as it is, a hub id in the local cache.
+def locate(source: str) -> Path | str:
+    """Return where a checkpoint lies: a path or `hub://` id as it is, a hub id in the cache.
 
     Raises:
         CheckpointError: It is neither.
     """
+    if source.startswith(REMOTE):
+        return source
     path = Path(source)
     if path.exists() or path.is_symlink():
         return path
@@ -82,7 +85,8 @@ def locate(source: str) -> Path:
     if _MODEL_ID.fullmatch(source.partition("@")[0]) and not path.suffix:
         raise CheckpointError(
             f"{source} is neither a path nor a model with weights in the local Hugging Face cache.",
-            "Nothing is downloaded here: give a directory, a file or a header bundle.",
+            f"Give a directory, a file or a header bundle, or {REMOTE}{source} to read its "
+            "headers from the hub.",
         )
     raise CheckpointError(
         f"{source}: no such file or directory.",

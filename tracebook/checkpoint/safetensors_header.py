@@ -102,7 +102,7 @@ def read_file_header(path: Path, name: str, max_header_bytes: int = MAX_HEADER_B
         size_bytes = path.stat().st_size
         with path.open("rb") as file:
             start = file.read(max(8, len(_LFS_START)))
-            length = _header_length(start, size_bytes, name, max_header_bytes)
+            length = header_length(start, size_bytes, name, max_header_bytes)
             file.seek(8)
             raw = file.read(length)
     except OSError as error:
@@ -110,7 +110,12 @@ def read_file_header(path: Path, name: str, max_header_bytes: int = MAX_HEADER_B
     return FileHeader(name, size_bytes, 8 + length, parse_header(raw, name))
 
 
-def _header_length(start: bytes, size_bytes: int, name: str, max_header_bytes: int) -> int:
+def header_length(start: bytes, size_bytes: int, name: str, max_header_bytes: int) -> int:
+    """The length that a file's first bytes give for its header, checked against its size.
+
+    Raises:
+        BadHeader: Empty file, git-lfs pointer, or a length that cannot be.
+    """
     if size_bytes == 0:
         raise BadHeader(f"{name}: the file is empty.", "Download it again.")
     if start.startswith(_LFS_START):

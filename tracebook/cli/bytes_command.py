@@ -56,7 +56,8 @@ def bytes_command(
     """Tell what CHECKPOINT holds, byte by byte, and what one decode step reads of it.
 
     CHECKPOINT is a directory, a .safetensors or .gguf file, a header bundle, or a model
-    in the local Hugging Face cache. Only headers are read.
+    in the local Hugging Face cache, or hub://OWNER/NAME to read its headers from the hub (with
+    the extra `hub`). Only headers are read.
     """
     drafting = (draft_method, draft_tokens, drafter, draft_head)
     if len(checkpoints) > 1 and (save or any(value is not None for value in drafting)):
@@ -73,7 +74,7 @@ def bytes_command(
         _summary(path, draft_method or "none", draft_tokens, drafter, draft_head) for path in paths
     ]
     if save is not None:
-        with replacing(save, source=paths[0]) as draft:
+        with replacing(save, source=Path(paths[0])) as draft:
             save_bundle(paths[0], draft, compress=save.suffix != ".json")
         click.echo(f"Saved {save}.", err=True)
     if format_name == "json":
@@ -97,7 +98,7 @@ def _peak(bandwidth: float | None, machine: str | None) -> float | None:
 
 
 def _summary(
-    path: Path,
+    path: Path | str,
     method: str,
     draft_tokens: int | None,
     drafter: str | None,
