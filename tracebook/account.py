@@ -179,6 +179,7 @@ def _run_facts(run: RunDescription, plan: Plan | None, traffic: StepTraffic) -> 
         kv_dtype=run.kv_dtype,
         gdn_dtype=run.gdn_dtype,
         replay=traffic.replay if traffic.movements else run.replay,
+        tensor_parallel=plan.ranks if plan and plan.ranks > 1 else run.tensor_parallel,
     )
 
 

@@ -111,6 +111,12 @@ def _first_steps(path: Path, options: Options) -> Examined:
         believed = labelled.verdict is None or labelled.verdict.phases_trusted
         if last or (believed and labelled.steps.height >= wanted):
             break
+    return keep_first(examined, wanted)
+
+
+def keep_first(examined: Examined, wanted: int) -> Examined:
+    """Account for the first `wanted` steady steps only."""
+    labelled = examined.labelled
     kept = labelled.steps.head(wanted)
     end = int(kept["end_ns"].max())  # type: ignore[arg-type]
     notice = Notice(

@@ -58,7 +58,11 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What was run. `assumed` names every setting that nobody gave."""
+    """What was run. `assumed` names every setting that nobody gave.
+
+    `tensor_parallel` is the number of ranks that share the matrices, where it is known:
+    all bytes are then those of one rank.
+    """
 
     target: str | None
     drafter: str | None
@@ -73,6 +77,7 @@ class RunFacts:
     kv_dtype: str | None = None
     gdn_dtype: str | None = None
     replay: bool | None = None
+    tensor_parallel: int | None = None
 
 
 @dataclass(frozen=True)
@@ -272,6 +277,8 @@ class Report:
         }
         if self.nvtx is not None:
             document["nvtx"] = content["nvtx"]
+        if self.run.tensor_parallel is None:
+            del document["run"]["tensor_parallel"]
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
         for key in _DETAIL if steps else ():
             if (detail := getattr(self, key)) is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,8 @@ from tracebook.cli.options import description_options, replacing
 from tracebook.render import DETAILS, FORMATS
 
 if TYPE_CHECKING:
+    from tracebook.notices import Notice
+    from tracebook.ranks import Ranks
     from tracebook.report import Report
 
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Rows to show. json holds all but the single steps; html holds all.",
 )
+@click.option("--all-ranks", is_flag=True, help="A report for each rank: device and process.")
 @click.option("--verify", is_flag=True, help="Compare kernel counts and times with nsys stats.")
 @click.option(
     "--verify-against",
@@ -52,6 +57,7 @@ def report_command(
     format_name: str,
     output: Path | None,
     detail: str,
+    all_ranks: bool,
     verify: bool,
     verify_against: Path | None,
     jobs: int | None,
@@ -64,27 +70,43 @@ def report_command(
     saved as JSON. What is not given as an option is read from run.toml beside it.
     Several traces, or a pattern such as 'runs/*.sqlite', give one row each.
     """
-    from tracebook.render import render
-
     trace = Path(traces[0])
     if len(traces) > 1 or jobs or dask or (not trace.exists() and glob.has_magic(traces[0])):
-        if verify or verify_against is not None or detail != "phases":
-            raise click.UsageError("--verify and --detail go with one trace.")
+        if verify or verify_against is not None or detail != "phases" or all_ranks:
+            raise click.UsageError("--verify, --detail and --all-ranks go with one trace.")
         _report_many(traces, format_name, output, options, jobs or 1, dask)
         return
-    report = report_of(trace, options)
+    write, warnings = _written(trace, options, format_name, detail, all_ranks)
     if output is None or str(output) == "-":
-        text = render(report, format_name, detail=detail, terminal=sys.stdout.isatty())
-        click.echo(text, nl=False)
+        click.echo(write(terminal=sys.stdout.isatty()), nl=False)
     else:
         with replacing(output, source=trace) as draft:
-            text = render(report, format_name, detail=detail, terminal=False)
-            draft.write_text(text, encoding="utf-8")
+            draft.write_text(write(terminal=False), encoding="utf-8")
     if format_name in ("json", "csv"):
-        for warning in report.warnings:
+        for warning in warnings:
             click.echo(f"Warning: {warning.message}", err=True)
     if verify or verify_against is not None:
         _verify(trace, verify_against)
+
+
+def _written(
+    trace: Path, options: dict[str, Any], format_name: str, detail: str, all_ranks: bool
+) -> tuple[Callable[..., str], tuple[Notice, ...]]:
+    """What writes the report, or those of all ranks, and the warnings in it."""
+    from tracebook.ranks import is_saved_ranks
+
+    if all_ranks or is_saved_ranks(trace):
+        from tracebook.render.ranks import FORMATS as RANK_FORMATS
+        from tracebook.render.ranks import render_ranks
+
+        if format_name not in RANK_FORMATS:
+            raise click.UsageError(f"--format {format_name} holds one rank: leave --all-ranks out.")
+        ranks = ranks_of(trace, options)
+        return partial(render_ranks, ranks, format_name, detail=detail), ranks.warnings
+    from tracebook.render import render
+
+    report = report_of(trace, options)
+    return partial(render, report, format_name, detail=detail), report.warnings
 
 
 def _report_many(
@@ -137,13 +159,28 @@ def report_of(trace: Path, options: dict[str, Any]) -> Report:
     from tracebook.report import Report, is_saved_report
 
     if is_saved_report(trace):
-        given = sorted(name for name, value in options.items() if value is not None)
-        if given:
-            raise click.UsageError(
-                f"{trace} is a saved report: {', '.join(given)} cannot change it. "
-                "Give the trace instead."
-            )
+        _refuse_options(trace, options)
         return Report.load(trace)
     from tracebook.analysis import analyze
 
     return analyze(trace, **options)
+
+
+def ranks_of(trace: Path, options: dict[str, Any]) -> Ranks:
+    """Analyse all ranks of a trace, or load their reports."""
+    from tracebook.ranks import Ranks, analyze_ranks
+    from tracebook.report import is_saved_report
+
+    if is_saved_report(trace):
+        _refuse_options(trace, options)
+        return Ranks.from_json(trace.read_text(encoding="utf-8"))
+    return analyze_ranks(trace, **options)
+
+
+def _refuse_options(trace: Path, options: dict[str, Any]) -> None:
+    given = sorted(name for name, value in options.items() if value is not None)
+    if given:
+        raise click.UsageError(
+            f"{trace} is a saved report: {', '.join(given)} cannot change it. "
+            "Give the trace instead."
+        )

@@ -10,13 +10,18 @@ from tracebook.report import Report
 
 def render(report: Report, *, detail: str, terminal: bool) -> str:
     """Write one row per phase, layer, matrix or step; units stand in the column names."""
+    return rows(report, detail).write_csv()
+
+
+def rows(report: Report, detail: str) -> pl.DataFrame:
+    """The rows as a frame."""
     if detail == "layers":
-        return report.layers.write_csv()
+        return report.layers
     if detail == "matrices":
-        return report.matrices.write_csv()
+        return report.matrices
     if detail == "steps":
-        return words.samples(report).frame.write_csv()
-    return pl.concat([report.phases, _idle(report)], how="diagonal").write_csv()
+        return words.samples(report).frame
+    return pl.concat([report.phases, _idle(report)], how="diagonal")
 
 
 def _idle(report: Report) -> pl.DataFrame:

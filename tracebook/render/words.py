@@ -208,6 +208,8 @@ def _run_sentence(report: Report) -> str:
         parts.append(f"draft head {_model_name(run.draft_head)}")
     if run.batch is not None:
         parts.append(f"batch {run.batch}")
+    if (run.tensor_parallel or 1) > 1:
+        parts.append(f"one of {run.tensor_parallel} ranks, its own bytes only")
     return ", ".join(parts)
 
 
