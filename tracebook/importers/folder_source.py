@@ -123,7 +123,7 @@ class FolderSource:
         text = pl.col(column).cast(pl.String, strict=False)
         starts = pl.any_horizontal(*(text.str.starts_with(prefix) for prefix in prefixes))
         rows = self._scan(table).with_row_index("_row", offset=1).filter(starts)
-        return dict(rows.select(pl.col(key or "_row").cast(pl.Int64), text).collect().rows())
+        return dict(rows.select(pl.col(key or "_row").cast(pl.Int64, strict=False), text).collect().rows())
 
     def integers(
         self,
@@ -134,7 +134,7 @@ class FolderSource:
     ) -> pl.DataFrame:
         """See `Source.integers`."""
         rows = self._scan(table).with_row_index("row_id", offset=1)
-        rows = rows.filter(pl.col(key or "row_id").cast(pl.Int64).is_in(list(wanted)))
+        rows = rows.filter(pl.col(key or "row_id").cast(pl.Int64, strict=False).is_in(list(wanted)))
         raw = rows.select(
             "row_id", *(pl.col(theirs).alias(ours) for ours, theirs in columns.items())
         ).collect()
