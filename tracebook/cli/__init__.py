@@ -153,7 +153,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Example: tracebook report run.sqlite --checkpoint model/",
+    epilog="Example: tracebook report fixtures/full-recipe/trace.sqlite",
 )
 @click.version_option(__version__, prog_name="tracebook")
 def cli() -> None:

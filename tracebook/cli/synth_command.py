@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 
-@click.command("synth")
+@click.command(
+    "synth", epilog="Example: tracebook synth fixtures/mtp3/run.toml -o made.sqlite --steps 2"
+)
 @click.argument("run_file", metavar="RUN.TOML", type=click.Path(path_type=Path))
 @click.option(
     "-o",
