@@ -199,3 +199,31 @@ def test_type_table_against_the_gguf_package() -> None:
     theirs = {int(kind): (kind.name, *sizes) for kind, sizes in package.GGML_QUANT_SIZES.items()}
     ours = {number: (kind.name, kind.block, kind.size) for number, kind in ggml_types().items()}
     assert {number: theirs[number] for number in ours if number in theirs} == ours
+
+
+def test_state_of_gated_deltanet_follows_from_the_ssm_keys(tmp_path: Path) -> None:
+    """Qwen3-Next in GGUF: 4 value heads of 32 on 2 key heads of 16."""
+    from tracebook.checkpoint.state import model_state
+
+    tensors = {
+        "token_embd.weight": (F32, [64, 100]),
+        "output_norm.weight": (F32, [64]),
+        "output.weight": (F32, [64, 100]),
+        "blk.0.attn_norm.weight": (F32, [64]),
+        "blk.0.attn_qkv.weight": (F32, [64, 192]),
+        "blk.0.attn_gate.weight": (F32, [64, 128]),
+        "blk.0.ssm_ba.weight": (F32, [64, 8]),
+        "blk.0.ssm_conv1d.weight": (F32, [4, 192]),
+        "blk.0.ssm_a": (F32, [4]),
+        "blk.0.ssm_out.weight": (F32, [128, 64]),
+        "blk.0.ffn_down.weight": (F32, [64, 64]),
+    }
+    sizes = {"state_size": 16, "group_count": 2, "time_step_rank": 4, "inner_size": 128}
+    pairs: dict[str, Any] = {"general.architecture": "qwen3next", "qwen3next.block_count": 1}
+    pairs |= {f"qwen3next.ssm.{key}": value for key, value in sizes.items()}
+    ledger = build_ledger(read_checkpoint(gguf(tmp_path / "m.gguf", tensors, pairs)))
+    state = model_state(ledger, "target")
+    (layer,) = state.recurrent
+    assert (layer.kind, layer.state_values) == ("gdn", 4 * 16 * 32)
+    assert (layer.conv_channels, layer.conv_taps) == (192, 4)
+    assert state.notices == ()

@@ -67,6 +67,7 @@ def test_each_layer_is_read_as_far_back_as_it_looks(tmp_path):
         ({"sliding_window": 8, "use_sliding_window": False}, [None, None]),  # Qwen2
         ({"sliding_window": 8, "sliding_window_pattern": 2}, [8, None]),  # Gemma 3
         ({"sliding_window": 8, "model_type": "gemma2"}, [8, None]),
+        ({"sliding_window": 8, "model_type": "gemma3"}, [8, 8]),  # the sixth sees all
         ({"sliding_window": None}, [None, None]),
         ({"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": 6,
           "sliding_window": 8}, [6, None]),  # Llama 4

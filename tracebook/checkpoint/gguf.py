@@ -268,15 +268,36 @@ def _config(pairs: Mapping[str, Any]) -> dict[str, Any]:
         "attention.head_count_kv": "num_key_value_heads",
         "attention.key_length": "head_dim",
         "attention.sliding_window": "sliding_window",
+        "attention.indexer.top_k": "index_topk",
         "full_attention_interval": "full_attention_interval",
         "vocab_size": "vocab_size",
+        # One set of keys serves Mamba and Gated DeltaNet (llama.cpp, llama-arch.cpp); the
+        # kind of layer tells which of the two names counts.
+        "ssm.state_size": "ssm_state_size",
+        "ssm.group_count": "n_groups",
+        "ssm.time_step_rank": "mamba_num_heads",
     }
     config: dict[str, Any] = {"model_type": architecture}
     for key, name in names.items():
         value = pairs.get(f"{architecture}.{key}")
         if value is not None:
             config[name] = value
+    config |= _recurrent_sizes(config, pairs.get(f"{architecture}.ssm.inner_size"))
     behind = config.get("num_nextn_predict_layers")
     if isinstance(behind, int) and isinstance(config.get("num_hidden_layers"), int):
         config["num_hidden_layers"] -= behind  # ggml counts the MTP layers in
     return config
+
+
+def _recurrent_sizes(config: Mapping[str, Any], inner: Any) -> dict[str, Any]:
+    """Sizes of recurrent layers that follow from the width of all heads together."""
+    heads = config.get("mamba_num_heads")
+    if not isinstance(inner, int) or not isinstance(heads, int) or heads < 1 or inner % heads:
+        return {}
+    return {
+        "mamba_head_dim": inner // heads,
+        "linear_num_value_heads": heads,
+        "linear_value_head_dim": inner // heads,
+        "linear_num_key_heads": config.get("n_groups"),
+        "linear_key_head_dim": config.get("ssm_state_size"),
+    }

@@ -26,6 +26,20 @@ _MAMBA_HEAD_DIM = ("mamba_head_dim", "mamba_d_head", "head_dim")
 _MAMBA_STATE = ("ssm_state_size", "mamba_d_state", "state_size", "mamba_state_dim")
 _MAMBA_GROUPS = ("n_groups", "mamba_n_groups", "mamba_num_groups")
 
+#: Every how manyth layer sees all of the context, for models whose config leaves it to the code
+#: (transformers' models before `layer_types`, llama.cpp's `n_swa_pattern`).
+_WINDOW_PATTERN = {
+    "gemma2": 2,
+    "gemma3": 6,
+    "gemma3_text": 6,
+    "gemma3n": 5,
+    "cohere2": 4,
+    "gpt_oss": 2,
+    "gpt-oss": 2,
+    "olmo3": 4,
+    "exaone4": 4,
+}
+
 
 @dataclass(frozen=True)
 class AttentionLayer:
@@ -217,8 +231,8 @@ def _window(config: Mapping[str, Any], layer: int, kind: str) -> int | None:
     if kind != "attention" or window is None or config.get("use_sliding_window") is False:
         return None
     pattern = _count(config, "sliding_window_pattern")
-    if pattern is None and config.get("model_type") == "gemma2":
-        pattern = 2
+    if pattern is None:
+        pattern = _WINDOW_PATTERN.get(str(config.get("model_type")))
     return None if pattern is not None and (layer + 1) % pattern == 0 else window
 
 
@@ -237,7 +251,7 @@ def _recurrent(
         if sizes is None:
             unknown.append(layer)
             continue
-        channels, taps = shapes.get("conv1d", (0, 0))
+        channels, taps = next((s for m, s in shapes.items() if m.endswith("conv1d")), (0, 0))
         found.append(
             RecurrentLayer(
                 layer=int(str(layer)),
@@ -280,7 +294,7 @@ def _mamba_sizes(
     has the shape of the state; x, B and dt of each channel.
     """
     state = _count(config, *_MAMBA_STATE)
-    a_log = next((v for m, v in vectors.items() if m.endswith("A_log") and v), None)
+    a_log = next((v for m, v in vectors.items() if m.endswith(("A_log", "ssm_a")) and v), None)
     if state is None or a_log is None:
         return None
     head_dim = _count(config, *_MAMBA_HEAD_DIM)
