@@ -180,9 +180,9 @@ def test_nothing_known_is_none(tmp_path):
     assert read(tmp_path, [push(10, 20, "aten::mm")], [call(11, 12, 1)]) is None
 
 
-def test_scopes_without_any_call_launch_nothing(tmp_path):
-    assert scopes_of(tmp_path, [push(10, 20, FORWARD)], []) == {}
-    assert scopes_of(tmp_path, [push(10, 20, FORWARD)], [call(11, 12, None)]) == {}
+@pytest.mark.parametrize("calls", [[], [call(11, 12, None)]], ids=["none", "without an id"])
+def test_scopes_without_any_call_launch_nothing(tmp_path, calls):
+    assert scopes_of(tmp_path, [push(10, 20, FORWARD)], calls) == {}
 
 
 def test_an_export_without_ranges_or_calls_is_none(tmp_path):

@@ -123,7 +123,9 @@ class FolderSource:
         text = pl.col(column).cast(pl.String, strict=False)
         starts = pl.any_horizontal(*(text.str.starts_with(prefix) for prefix in prefixes))
         rows = self._scan(table).with_row_index("_row", offset=1).filter(starts)
-        return dict(rows.select(pl.col(key or "_row").cast(pl.Int64, strict=False), text).collect().rows())
+        return dict(
+            rows.select(pl.col(key or "_row").cast(pl.Int64, strict=False), text).collect().rows()
+        )
 
     def integers(
         self,
