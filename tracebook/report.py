@@ -233,6 +233,14 @@ class Report:
         return _frame(PhaseRow, self.phase_rows)
 
     @property
+    def traffic(self) -> pl.DataFrame:
+        """One row per phase and kind of bytes that it reads or writes in a step."""
+        names = ("phase", "name", "direction", "bytes", "basis", "note")
+        schema = {name: pl.Int64() if name == "bytes" else pl.String() for name in names}
+        moved = [[getattr(m, name) for name in names] for r in self.phase_rows for m in r.traffic]
+        return pl.DataFrame(moved, schema=schema, orient="row")
+
+    @property
     def layers(self) -> pl.DataFrame:
         """One row per phase and layer."""
         return _frame(PartRow, self.layer_rows).drop("op", "matrix")

@@ -21,7 +21,7 @@ FORMATS: dict[str, str] = {
 }
 
 #: How far down a report goes.
-DETAILS = ("phases", "layers", "matrices", "steps")
+DETAILS = ("phases", "traffic", "layers", "matrices", "steps")
 
 
 def render(

@@ -1,4 +1,4 @@
-"""The rows of the report as CSV: phases with idle, layers, matrices or steps."""
+"""The rows of the report as CSV: phases with idle, traffic, layers, matrices or steps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from tracebook.report import Report
 
 
 def render(report: Report, *, detail: str, terminal: bool) -> str:
-    """Write one row per phase, layer, matrix or step; units stand in the column names."""
+    """Write one row per phase, read or write, layer, matrix or step; units stand in the column names."""
     return rows(report, detail).write_csv()
 
 
 def rows(report: Report, detail: str) -> pl.DataFrame:
     """The rows as a frame."""
+    if detail == "traffic":
+        return report.traffic
     if detail == "layers":
         return report.layers
     if detail == "matrices":

@@ -17,6 +17,8 @@ def render(report: Report, *, detail: str, terminal: bool) -> str:
         _escaped(words.verdict(report)),
         _table(*words.phase_table(report, {})),
     ]
+    if detail == "traffic":
+        blocks += ["### Traffic", _table(*words.traffic_table(report))]
     if detail == "layers":
         blocks += ["### Layers", _parts(report.layer_rows, words.LAYER_COLUMNS)]
     if detail == "matrices":

@@ -55,12 +55,14 @@ def draw(report: Report, *, detail: str, width: int, rich: bool) -> str:
 
     Args:
         report: The report.
-        detail: `phases`, `layers`, `matrices` or `steps`.
+        detail: `phases`, `traffic`, `layers`, `matrices` or `steps`.
         width: Cells in a line.
         rich: Colour and block characters; else plain ASCII.
     """
     style = _Style(width, rich)
     blocks = [_facts(report, style), _phases(report, style)]
+    if detail == "traffic":
+        blocks.append(_table(*words.traffic_table(report), style))
     if detail == "layers":
         blocks.append(_parts(report.layer_rows, words.LAYER_COLUMNS, style))
     if detail == "matrices":

@@ -134,6 +134,31 @@ def part_cells(row: PartRow, columns: tuple[Column, ...]) -> list[str]:
     return [cells[column.heading] for column in columns]
 
 
+def traffic_table(report: Report) -> tuple[list[Column], list[list[str]]]:
+    """Each kind of bytes that a phase reads or writes in a step, with its basis."""
+    columns = [
+        Column("phase", text=True),
+        Column("moves", text=True),
+        Column("", text=True),
+        Column("MB"),
+        Column("basis", text=True, drop=1),
+        Column("counted as", text=True, drop=2, wraps=True),
+    ]
+    rows = [
+        [
+            row.phase.replace("_", " "),
+            moved.name.replace("_", " "),
+            moved.direction,
+            number_text(moved.bytes / 1e6, 2),
+            moved.basis,
+            clean(moved.note),
+        ]
+        for row in report.phase_rows
+        for moved in row.traffic
+    ]
+    return columns, rows
+
+
 def samples(report: Report) -> StepSamples:
     """The single steps of a report.
 
