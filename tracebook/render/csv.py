@@ -9,7 +9,7 @@ from tracebook.report import Report
 
 
 def render(report: Report, *, detail: str, terminal: bool) -> str:
-    """Write one row per phase, read or write, layer, matrix or step; units stand in the column names."""
+    """Write one row per phase, movement, layer, matrix or step; units stand in the names."""
     return rows(report, detail).write_csv()
 
 
