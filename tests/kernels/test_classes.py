@@ -158,7 +158,7 @@ def test_rows_come_back_in_the_order_of_the_names():
     assert found["name_id"].to_list() == [0, 1, 2, 3]
     assert found["kernel_class"].to_list() == ["verify", "unknown", "verify", "quantize"]
     assert found["rule"][1] is None
-    assert found["rule"][0].startswith("10-inference.toml, rule ")
+    assert found["rule"][0].startswith("10-vllm.toml, rule ")
 
 
 def test_no_names_no_rows():
