@@ -22,6 +22,7 @@ ORDER = (
     "record",
     "trace",
     "cache",
+    "progress",
     "nsys",
     "importers",
     "opening",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tracebook.cache import cached
 from tracebook.errors import NsysError
+from tracebook.progress import waiting
 
 #: Where NVIDIA's packages put it, the CUDA toolkit's copy last.
 INSTALL_PATTERNS = (
@@ -207,7 +208,8 @@ def export(report: Path, *, nsys: str | Path | None = None) -> Path:
         binary = find_nsys(nsys)
         arguments = ["export", "--type", "sqlite", "--force-overwrite", "true"]
         arguments += ["--output", str(output), str(report.resolve())]
-        result = run_nsys(binary, arguments, timeout_s=_EXPORT_TIMEOUT_S)
+        with waiting(f"nsys exports {report.name}"):
+            result = run_nsys(binary, arguments, timeout_s=_EXPORT_TIMEOUT_S)
         # With the disk full nsys 2023.4.4 leaves with status 0 and an empty file.
         if result.status != 0 or _cause(result) == "space" or not _is_sqlite(output):
             raise _failure(report, binary, result, output)

@@ -119,6 +119,7 @@ def _report_many(
 ) -> None:
     """One row for each trace; what failed is told, and the exit status says so."""
     from tracebook.errors import TraceError
+    from tracebook.progress import Bar
     from tracebook.render.sweep import FORMATS as TABLES
     from tracebook.render.sweep import render_sweep
     from tracebook.sweep import expand, sweep
@@ -126,7 +127,11 @@ def _report_many(
     if format_name not in TABLES:
         raise click.UsageError(f"--format {format_name} goes with one trace.")
     paths = expand(patterns)
-    rows = list(sweep(paths, options, jobs=jobs, dask=dask))  # type: ignore[arg-type]
+    rows = []
+    with Bar("Traces", len(paths)) as bar:
+        for row in sweep(paths, options, jobs=jobs, dask=dask):  # type: ignore[arg-type]
+            rows.append(row)
+            bar.advance(1)
     text = render_sweep(rows, format_name)
     if output is None or str(output) == "-":
         click.echo(text, nl=False)

@@ -21,6 +21,7 @@ import polars as pl
 from tracebook.errors import NotATrace, TraceError
 from tracebook.importers.columns import column_map, pick
 from tracebook.importers.source import LATEST_NS, LONGEST_NS, PAGE_ROWS, RawKernels, T, Window
+from tracebook.progress import Bar
 
 #: Rows per Arrow batch; the driver's default of 1024 makes many small chunks.
 _BATCH_ROWS = 65_536
@@ -181,15 +182,17 @@ class SqliteSource:
             while True:
                 raw = self._page(table, columns, where, after, end)
                 left.take(raw.frame.height, self.path)
+                bar.advance(raw.frame.height)
                 made.append(each(raw))
                 if raw.frame.height < PAGE_ROWS:
                     return made
                 after = raw.frame["kernel_id"][-1]
 
-        if len(ranges) == 1:
-            return read(ranges[0])
-        with ThreadPoolExecutor(max_workers=len(ranges)) as pool:
-            return [made for half in pool.map(read, ranges) for made in half]
+        with Bar(f"Reading {self.path.name}", last - first + 1) as bar:
+            if len(ranges) == 1:
+                return read(ranges[0])
+            with ThreadPoolExecutor(max_workers=len(ranges)) as pool:
+                return [made for half in pool.map(read, ranges) for made in half]
 
     def _page(
         self, table: str, columns: Mapping[str, str], where: str, after: int, end: int
@@ -232,7 +235,9 @@ class SqliteSource:
                 statement.set_options(**batch)
                 statement.set_sql_query(query)
                 stream, _ = statement.execute_query()
-                frame = pl.DataFrame(stream)
+                # Copied, since a batch of the driver stays in memory whole while one of its
+                # columns is in use, and most are converted.
+                frame = pl.DataFrame(stream).rechunk()
         except pl.exceptions.ComputeError as error:
             if "Type mismatch" in str(error):
                 return None
