@@ -13,8 +13,8 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sqlite3
+import subprocess
 import sys
 import time
 from contextlib import closing
