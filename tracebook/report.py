@@ -352,17 +352,10 @@ def is_saved_report(path: Path) -> bool:
 
 
 def _of_saved_run(document: Any) -> Any:
-    """The report within what `tracebook save` wrote; anything else as it is."""
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if not isinstance(schema, str) or not schema.startswith("tracebook.baseline/"):
-        return document
-    runs = document.get("runs")
-    if not isinstance(runs, list) or len(runs) != 1 or not isinstance(runs[0], dict):
-        raise ReportVersionError(
-            "The saved runs are several, and a report is about one.",
-            "Report on the traces, or compare the runs with `tracebook diff`.",
-        )
-    return runs[0].get("report")
+    """The report within what `tracebook save` wrote of one run; anything else as it is."""
+    runs = document.get("runs") if isinstance(document, dict) else None
+    one = isinstance(runs, list) and len(runs) == 1 and isinstance(runs[0], dict)
+    return runs[0].get("report") if one else document
 
 
 def _check_version(document: Any) -> None:

@@ -214,4 +214,4 @@ def test_a_saved_run_still_gives_its_report(tmp_path, capsys):
     both = [str(tmp_path / "run.json")] * 2
     assert main(["save", *both, "-o", str(tmp_path / "two.json")]) == 0
     assert main(["report", str(tmp_path / "two.json")]) == 1
-    assert "several" in capsys.readouterr().err
+    assert "not a saved report" in capsys.readouterr().err
