@@ -284,7 +284,17 @@ def run_recipe(
             made = next((p for p in Path(folder).glob("*-diff-*") if p.is_dir()), made)
         if result.status != 0 or not made.is_dir():
             raise _recipe_failure(recipe, binary, result)
-        shutil.copytree(made, output)
+        part = output.with_name(f".{output.name}.{os.getpid()}.part")
+        try:
+            shutil.copytree(made, part)
+            part.replace(output)
+        except OSError as error:
+            raise NsysError(
+                f"{output} cannot be written: {error.strerror or error}.",
+                "Give another folder, on a disk with space.",
+            ) from error
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def _recipe_failure(recipe: str, nsys: Path, result: NsysResult) -> NsysError:
