@@ -354,8 +354,9 @@ def is_saved_report(path: Path) -> bool:
 def _of_saved_run(document: Any) -> Any:
     """The report within what `tracebook save` wrote of one run; anything else as it is."""
     runs = document.get("runs") if isinstance(document, dict) else None
-    one = isinstance(runs, list) and len(runs) == 1 and isinstance(runs[0], dict)
-    return runs[0].get("report") if one else document
+    if isinstance(runs, list) and len(runs) == 1 and isinstance(runs[0], dict):
+        return runs[0].get("report")
+    return document
 
 
 def _check_version(document: Any) -> None:
