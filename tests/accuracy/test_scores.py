@@ -190,6 +190,25 @@ def test_where_there_is_no_decode_that_is_said(scored, name):
     assert re.search(REASONS[name], result["message"]), result["message"]
 
 
+def test_prefill_alone_is_refused(scored):
+    assert scored("none-prefill", 5)["exit"] == 1
+
+
+@pytest.mark.xfail(
+    strict=True, reason="says that the matrices of the checkpoint are not read, though they are"
+)
+def test_prefill_alone_is_called_by_its_name(scored):
+    assert re.search("prefill|not bound by reading", scored("none-prefill", 5)["message"])
+
+
+@pytest.mark.xfail(
+    strict=True, reason="five shorter lags stand in front of the period, and four are tried"
+)
+def test_one_graph_a_token_with_the_output_layer_in_it(scored):
+    """llama.cpp on the hybrid model: no steady decode is found at all."""
+    assert scored("hybrid-llamacpp", 10)["exit"] == 0
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_plan_is_called_out(scored, name):
     result = scored(name, WRONG[name])
