@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from handmade import make_report, make_trace
 from matplotlib.colors import to_hex
@@ -18,6 +20,7 @@ from tracebook.phase_styles import phase_styles
 from tracebook.plots import KINDS, plot
 from tracebook.plots.canvas import run_name, saved
 from tracebook.report import Report
+from tracebook.step_detail import StepSamples
 
 ROOT = Path(__file__).parents[2]
 
@@ -148,8 +151,6 @@ def test_steps_mark_what_was_left_out():
     report = make_report()
     samples = report.step_samples
     keep = [0, 1, 4, 5, 6, 7]
-    from dataclasses import replace
-
     picked = replace(
         samples,
         start_ms=tuple(samples.start_ms[i] for i in keep),
@@ -165,6 +166,28 @@ def test_steps_mark_what_was_left_out():
     assert "steps left out" not in [
         text.get_text() for text in report.plot.steps().legends[0].get_texts()
     ]
+
+
+def test_steps_mark_two_regimes():
+    report = make_report()
+    rng = np.random.default_rng(7)
+    wall = np.where(np.arange(60) < 40, 100.0, 112.0) + rng.normal(0, 0.1, 60)
+    samples = StepSamples(
+        start_ms=tuple(np.cumsum(wall) - wall),
+        wall_ms=tuple(wall),
+        idle_ms=(0.5,) * 60,
+        phases_ms={"target_layers": list(wall - 0.5)},
+    )
+    picture = replace(report, step_samples=samples).plot.steps()
+    labels = [text.get_text() for text in picture.legends[0].get_texts()]
+    for label, regime, middle, steps in zip(
+        labels, ("faster", "slower"), (100, 112), (40, 20), strict=False
+    ):
+        name, time, count = label.split(", ")
+        assert (name, count) == (f"{regime} regime", f"{steps} steps")
+        assert float(time.removesuffix(" ms")) == pytest.approx(middle, abs=0.2)
+    one = [text.get_text() for text in report.plot.steps().legends[0].get_texts()]
+    assert one[0] == "median, 1.00 ms"
 
 
 @pytest.mark.parametrize("kind", ["steps", "timeline", "flow"])

@@ -124,9 +124,10 @@ def phase_patch(phase: str, label: str | None = None) -> Patch:
 
 def legend_below(figure: Figure, handles: list[Any]) -> None:
     """A legend under everything, in as many columns as surely fit."""
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    column_in = 0.45 + 0.075 * longest
-    columns = max(1, min(len(handles), int(figure.get_figwidth() / column_in)))
+    lengths = [len(str(handle.get_label())) for handle in handles]
+    columns = len(handles)
+    while columns > 1 and _width_in(lengths, columns) > figure.get_figwidth():
+        columns -= 1
     figure.legend(
         handles=handles,
         loc="outside lower center",
@@ -134,6 +135,17 @@ def legend_below(figure: Figure, handles: list[Any]) -> None:
         handlelength=1.6,
         columnspacing=1.2,
     )
+
+
+def _width_in(lengths: list[int], columns: int) -> float:
+    """What a legend of so many columns needs, filled column by column as matplotlib does."""
+    rows, longer = divmod(len(lengths), columns)
+    width_in, begin = 0.0, 0
+    for column in range(columns):
+        end = begin + rows + (column < longer)
+        width_in += 0.45 + 0.075 * max(lengths[begin:end])
+        begin = end
+    return width_in
 
 
 def grid(axes: Axes, axis: str = "y") -> None:

@@ -21,6 +21,7 @@ from tracebook.plots.canvas import (
     picture,
     samples_of,
 )
+from tracebook.regimes import two_groups
 from tracebook.report import Report
 from tracebook.step_detail import StepSamples
 
@@ -42,18 +43,13 @@ def draw(report: Report, *, width_in: float) -> Figure:
         for begin, end in gaps:
             axes.axvspan(begin, end, color=FAINT, alpha=0.6, linewidth=0)
     many = len(wall) > 200
-    above.plot(start_s, wall, ".", color=INK, markersize=2 if many else 6)
-    median = report.steps.wall_ms.median
-    above.axhline(median, color=INK, linewidth=1)
+    handles: list[Line2D | Patch] = _walls(above, start_s, samples, size=2.5 if many else 6)
     for edge in (report.steps.wall_ms.p05, report.steps.wall_ms.p95):
         above.axhline(edge, color=INK, linewidth=0.8, linestyle=":")
     above.set_ylabel("time of a step (ms)")
     above.set_title(f"{caption(report)}: {report.steps.kept} steps kept of {report.steps.found}")
     grid(above)
-    handles: list[Line2D | Patch] = [
-        Line2D([], [], color=INK, label=f"median, {median:.2f} ms"),
-        Line2D([], [], color=INK, linestyle=":", label="5 and 95 %"),
-    ]
+    handles.append(Line2D([], [], color=INK, linestyle=":", label="5 and 95 %"))
     if gaps:
         handles.append(Patch(color=FAINT, alpha=0.6, label="steps left out"))
     handles += _phases(below, start_s, samples, many=many)
@@ -64,6 +60,33 @@ def draw(report: Report, *, width_in: float) -> Figure:
     figure.align_ylabels()
     legend_below(figure, handles)
     return figure
+
+
+def _walls(
+    axes: Axes, start_s: np.ndarray, samples: StepSamples, *, size: float
+) -> list[Line2D | Patch]:
+    """Step times with their median; where there are two regimes, each with its own."""
+    wall = np.array(samples.wall_ms)
+    busy = wall - np.array(samples.idle_ms)
+    slow = two_groups(np.log(busy)) if busy.min() > 0 else None
+    groups = [("median", "o", np.ones(len(wall), dtype=bool), "-")]
+    if slow is not None:
+        groups = [("faster regime", "o", ~slow, "-"), ("slower regime", "^", slow, "--")]
+    handles: list[Line2D | Patch] = []
+    for name, marker, members, line in groups:
+        middle = float(np.median(wall[members]))
+        face = "white" if marker == "^" else INK
+        axes.plot(
+            start_s[members], wall[members], marker, color=INK, markersize=size,
+            markerfacecolor=face, markeredgewidth=0.6,
+        )  # fmt: skip
+        axes.axhline(middle, color=INK, linewidth=1, linestyle=line)
+        count = f", {int(members.sum())} steps" if slow is not None else ""
+        handles.append(
+            Line2D([], [], color=INK, linestyle=line, marker=marker, markersize=5,  # type: ignore[arg-type]
+                   markerfacecolor=face, label=f"{name}, {middle:.2f} ms{count}")
+        )  # fmt: skip
+    return handles
 
 
 def _gaps(samples: StepSamples) -> list[tuple[float, float]]:
