@@ -12,14 +12,14 @@ import importlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self
 
 import polars as pl
 
 from tracebook.errors import ReportVersionError
 from tracebook.kernels.nvtx import NvtxAgreement
 from tracebook.notices import Notice
+from tracebook.records import decode, frame
 from tracebook.regimes import Regime
 from tracebook.stats import Summary
 from tracebook.step_detail import MedianStep, StepSamples
@@ -230,7 +230,7 @@ class Report:
     @property
     def phases(self) -> pl.DataFrame:
         """One row per phase: `ms` is the median, the rest of the summary is `ms_*`."""
-        return _frame(PhaseRow, self.phase_rows)
+        return frame(PhaseRow, self.phase_rows)
 
     @property
     def traffic(self) -> pl.DataFrame:
@@ -243,12 +243,12 @@ class Report:
     @property
     def layers(self) -> pl.DataFrame:
         """One row per phase and layer."""
-        return _frame(PartRow, self.layer_rows).drop("op", "matrix")
+        return frame(PartRow, self.layer_rows).drop("op", "matrix")
 
     @property
     def matrices(self) -> pl.DataFrame:
         """One row per phase and kind of matrix, over all layers."""
-        return _frame(PartRow, self.matrix_rows).drop("layer")
+        return frame(PartRow, self.matrix_rows).drop("layer")
 
     @property
     def plot(self) -> Any:
@@ -315,7 +315,7 @@ class Report:
         for part, key in (("phase", "phases"), ("layer", "layers"), ("matrix", "matrices")):
             content[f"{part}_rows"] = content.pop(key, [])
         try:
-            return _decode(cls, content)
+            return decode(cls, content)
         except (KeyError, TypeError, ValueError) as error:
             raise ReportVersionError(
                 f"The saved report is damaged: {error!r}.",
@@ -373,73 +373,3 @@ def _check_version(document: Any) -> None:
             f"The report has schema {schema!r}; this tracebook reads {SCHEMA!r}.",
             "Upgrade tracebook, or make the report again from the trace.",
         )
-
-
-_T = TypeVar("_T")
-
-
-def _decode(kind: type[_T], value: dict[str, Any]) -> _T:
-    """Build a dataclass of this module from JSON values; keys it does not know pass by."""
-    hints = get_type_hints(kind)
-    known = {name: _typed(hints[name], value[name]) for name in hints if name in value}
-    return kind(**known)
-
-
-def _typed(hint: Any, value: Any) -> Any:
-    """Turn one JSON value into what the annotation says."""
-    if get_origin(hint) in (Union, UnionType):
-        inner = [arm for arm in get_args(hint) if arm is not type(None)]
-        return None if value is None else _typed(inner[0], value)
-    if get_origin(hint) is tuple:
-        return tuple(_typed(get_args(hint)[0], item) for item in value)
-    if hasattr(hint, "__dataclass_fields__"):
-        return _decode(hint, value)
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise TypeError(f"{value!r} is none of {get_args(hint)}")
-        return value
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    expected = get_origin(hint) or hint
-    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-        raise TypeError(f"{value!r} is not {expected.__name__}")
-    return value
-
-
-_FRAME_TYPES: dict[Any, pl.DataType] = {
-    str: pl.String(),
-    int: pl.Int64(),
-    float: pl.Float64(),
-}
-_SUMMARY_SCHEMA: dict[str, pl.DataType] = {
-    "": pl.Float64(),
-    "_mean": pl.Float64(),
-    "_p05": pl.Float64(),
-    "_p95": pl.Float64(),
-    "_ci95_lo": pl.Float64(),
-    "_ci95_hi": pl.Float64(),
-}
-
-
-def _frame(kind: type[PhaseRow | PartRow], rows: tuple[Any, ...]) -> pl.DataFrame:
-    """Rows as a typed frame, summaries spread over columns, dictionaries and lists left out."""
-    schema: dict[str, pl.DataType] = {}
-    for name, hint in get_type_hints(kind).items():
-        if hint is Summary:
-            schema |= {f"{name}{suffix}": dtype for suffix, dtype in _SUMMARY_SCHEMA.items()}
-        elif get_origin(hint) not in (dict, tuple):
-            arms = [arm for arm in get_args(hint) or (hint,) if arm is not type(None)]
-            schema[name] = _FRAME_TYPES[arms[0]]
-    return pl.DataFrame([_flat(row) for row in rows], schema=schema, orient="row")
-
-
-def _flat(row: PhaseRow | PartRow) -> list[Any]:
-    """The values of a row in the order of its frame's columns."""
-    values: list[Any] = []
-    for value in (getattr(row, name) for name in row.__dataclass_fields__):
-        if isinstance(value, Summary):
-            low, high = value.ci95 or (None, None)
-            values += [value.median, value.mean, value.p05, value.p95, low, high]
-        elif not isinstance(value, dict | tuple):
-            values.append(value)
-    return values
