@@ -129,10 +129,13 @@ def test_a_forgotten_drafter_is_called_out(no_description):
     assert {"products_without_plan", "phases_untrusted"} & set(codes(report))
 
 
-def test_a_wrong_draft_length_withholds_the_bytes():
+def test_a_wrong_draft_length_is_contradicted_by_the_kernels():
     report = tracebook.analyze(ROOT / "fixtures/mtp3/trace.sqlite", draft_tokens=4)
-    assert report.total.weight_bytes is None
-    assert "bytes_untrusted" in codes(report)
+    assert "plan_contradicted" in codes(report)
+    assert report.run.draft_tokens == 3
+    assert report.total.weight_bytes == 25_467_565_440  # three drafts, not four
+    written = [m for r in report.phase_rows for m in r.traffic if m.name == "recurrent_state"]
+    assert sum(m.bytes for m in written if m.direction == "write") == 4 * 75_497_472
 
 
 def test_the_selection_reaches_the_trace():

@@ -169,7 +169,8 @@ def _run_facts(run: RunDescription, plan: Plan | None, traffic: StepTraffic) -> 
         target=shown(run.target) if run.target else None,
         drafter=shown(run.drafter) if run.drafter else None,
         draft_method=method,
-        draft_tokens=run.draft_tokens or (plan.draft_tokens if plan else None),
+        # The plan's where there is one: the report goes by it, even where it was not what was said.
+        draft_tokens=(plan.draft_tokens if plan else None) or run.draft_tokens,
         draft_head=shown(run.draft_head) if run.draft_head else None,
         batch=batch,
         tokens_per_step=tokens,
