@@ -140,3 +140,18 @@ def test_a_flag_can_contradict_the_file(tmp_path):
 )
 def test_hub_ids(text, is_id):
     assert is_hub_id(text) is is_id
+
+
+def test_replay_is_a_switch(tmp_path):
+    assert load_run(written(tmp_path, "[state]\nreplay = false\n")).replay is False
+    path = written(tmp_path, "[state]\nreplay = true\n")
+    assert load_run(path).replay is True
+    flags = {"replay": False, "gdn_dtype": "float32", "kv_dtype": "fp8"}
+    described = describe_run(path, run_file=path, flags=flags)
+    assert (described.replay, described.gdn_dtype, described.kv_dtype) == (False, "float32", "fp8")
+
+
+@pytest.mark.parametrize("value", ['"yes"', "1"])
+def test_a_switch_is_true_or_false(tmp_path, value):
+    with pytest.raises(RunDescriptionError, match="must be true or false"):
+        load_run(written(tmp_path, f"[state]\nreplay = {value}\n"))
