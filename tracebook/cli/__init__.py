@@ -29,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "plot": (
         "tracebook.cli.plot_command:plot_command",
-        "Pictures: breakdown, roofline, steps, timeline, layers, flow, sweep.",
+        "Pictures: roofline, breakdown, timeline and others.",
     ),
     "kernels": (
         "tracebook.cli.kernels_command:kernels_command",
