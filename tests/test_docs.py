@@ -72,7 +72,8 @@ def test_told_commands_are_valid(page, line, tmp_path, monkeypatch):
     if "OPTIONS" in words or (page == "cli.md" and words[1] != "export"):
         return  # a usage line, or an example that tests/cli/test_examples.py runs
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rules.toml").touch()
+    for name in ("rules.toml", "mine.toml"):
+        (tmp_path / name).touch()
     parent = click.Context(cli, info_name="tracebook", obj={})
     command = cli.get_command(parent, words[1])
     assert command is not None, line
