@@ -194,16 +194,10 @@ def test_prefill_alone_is_refused(scored):
     assert scored("none-prefill", 5)["exit"] == 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="says that the matrices of the checkpoint are not read, though they are"
-)
 def test_prefill_alone_is_called_by_its_name(scored):
     assert re.search("prefill|not bound by reading", scored("none-prefill", 5)["message"])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="five shorter lags stand in front of the period, and four are tried"
-)
 def test_one_graph_a_token_with_the_output_layer_in_it(scored):
     """llama.cpp on the hybrid model: no steady decode is found at all."""
     assert scored("hybrid-llamacpp", 10)["exit"] == 0

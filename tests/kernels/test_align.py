@@ -314,13 +314,6 @@ def test_no_choice_is_cheaper_on_the_sequence_written_twice(table):
     check_path(table, matches, cost, kernels, free_ends=True)
 
 
-SHORT_COLUMN = pytest.mark.xfail(
-    strict=True,
-    raises=(ValueError, IndexError),
-    reason="build_table(allow_split=True) wants more kernels than parts a matrix may have",
-)
-
-
 def table_of(durations, reads, symbols=None, **more):
     return build_table(column(durations, symbols), reads, build_runs(reads),
                        bandwidth_gbps=200.0, tau_ns=25_000, **more)  # fmt: skip
@@ -371,7 +364,6 @@ def test_kernels_of_different_names_never_share_a_matrix():
     assert all(end - start == 1 for start, end, *_ in split)
 
 
-@SHORT_COLUMN
 @pytest.mark.parametrize("kernels", range(1, 7))
 def test_parts_are_looked_for_in_few_kernels_too(kernels):
     reads = [read(80)]

@@ -207,9 +207,6 @@ def test_small_matrices_are_placed_between_the_large_ones(mb):
     assert placed(fitted(kernels, of), of) == true_places(kernels)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what stands between the last and the first large read is taken twice"
-)
 def test_one_small_kernel_is_not_the_first_and_the_last_read_of_a_step():
     """Two reads of 0.13 MB at the ends of the plan, one kernel for them."""
     kernels, of = small_reads()
@@ -278,15 +275,13 @@ def test_laws_of_any_fit(data):
     assert any(follow(turn) for turn in range(count))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=ValueError,
-    reason="where matrices are missing, parts are tried, which fails on fewer than 7 kernels",
-)
 def test_a_plan_that_is_not_found_on_a_few_long_kernels_is_no_crash():
     """One layer of four products and its head, told to be two layers."""
     fit = fitted(step(1), plan(2))
-    assert set(placed(fit, plan(2))) <= set(true_places(step(1)))
+    kernels = [k for found in fit.found for k in found.kernels]
+    assert len(kernels) == len(set(kernels))
+    wanted = sum(read.weight_bytes for read in plan(2).reads)
+    assert sum(bytes_of(fit, plan(2).reads)) < 0.8 * wanted
 
 
 # ---- parts ----------------------------------------------------------------------------------

@@ -123,9 +123,6 @@ def test_names_of_equal_meaning_are_only_compared():
     assert all(kernels[k - 1].weight_bytes for k in rows["kernel_id"])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the period that scores 1.0 is the fifth in line, and four are tried"
-)
 @pytest.mark.parametrize(
     ("make", "of"), [(step, plan()), (lambda: drafted_step(2), drafted_plan(2))],
     ids=["plain", "drafted"],
@@ -145,13 +142,7 @@ def test_one_name_for_everything(make, of):
     "factor",
     [
         1.4,
-        pytest.param(
-            2,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="durations a factor apart are other symbols: half the steps vanish unsaid",
-            ),
-        ),
+        2,
     ],
 )
 def test_steps_after_a_drop_of_the_clock_are_kept_or_counted(factor):

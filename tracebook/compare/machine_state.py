@@ -17,6 +17,7 @@ from tracebook.compare.baseline import Run
 from tracebook.compare.gates import IDLE
 from tracebook.compare.inference import Floats
 from tracebook.compare.series import Series
+from tracebook.regimes import two_groups as separate
 
 #: A factor nearer to 1 is told as a change of the step: below it, the small phases do
 #: not tell a common factor from none.
@@ -32,12 +33,6 @@ _LEAST_SHARE = 0.005
 #: Kernel classes that make up this part of the step must have moved along, at least by
 #: half of the factor: a matrix kernel that got slower slows no norm.
 _CLASS_SHARE, _CLASS_PART = 0.005, 0.5
-
-#: Two groups of steps: the smaller one holds at least this part of the steps and this
-#: many of them; their medians lie this many of their spreads apart (Ashman's D; a
-#: normal distribution cut at its mean has 2.6, a uniform one 3.5); and hardly any step
-#: lies in the middle third between them.
-_GROUP_SHARE, _GROUP_STEPS, _GROUP_GAP, _BETWEEN = 0.15, 5, 4.5, 0.12
 
 
 def uniform_factor(
@@ -95,7 +90,7 @@ def _class_times(run: Run) -> dict[str, int]:
 def two_groups(series: Series, names: Sequence[str]) -> tuple[float, float] | None:
     """Medians in ns of two groups of steps that differ in every phase alike; else None."""
     wall = series.values[0]
-    slow = _slow_group(np.log(wall))
+    slow = separate(np.log(wall))
     if slow is None:
         return None
     low, high = np.median(wall[~slow]), np.median(wall[slow])
@@ -107,37 +102,6 @@ def two_groups(series: Series, names: Sequence[str]) -> tuple[float, float] | No
         if first <= 0 or second <= 0 or math.log(second / first) < apart / 2:
             return None
     return float(low), float(high)
-
-
-def _slow_group(values: Floats) -> np.ndarray | None:
-    """Which steps belong to the slower of two separate groups; None where there is one."""
-    ordered = np.sort(values)
-    n = len(ordered)
-    least = max(_GROUP_STEPS, math.ceil(_GROUP_SHARE * n))
-    if n < 2 * least:
-        return None
-    # Otsu's cut: the two means explain as much of the variance as two can.
-    count = np.arange(1, n)
-    left = np.cumsum(ordered)[:-1] / count
-    right = (ordered.sum() - np.cumsum(ordered)[:-1]) / (n - count)
-    between = count * (n - count) * (right - left) ** 2
-    cut = int(np.argmax(between))
-    low, high = ordered[: cut + 1], ordered[cut + 1 :]
-    if min(len(low), len(high)) < least:
-        return None
-    gap = float(np.median(high) - np.median(low))
-    spread = math.sqrt((_spread(low) ** 2 + _spread(high) ** 2) / 2)
-    third = gap / 3
-    middle = np.median(low) + third, np.median(high) - third
-    inside = int(((ordered > middle[0]) & (ordered < middle[1])).sum())
-    if gap <= _GROUP_GAP * spread or gap < math.log1p(LEAST_FACTOR) or inside > _BETWEEN * n:
-        return None
-    return np.asarray(values > ordered[cut])
-
-
-def _spread(values: Floats) -> float:
-    """Standard deviation that a few outliers do not move: from the median deviation."""
-    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
 def clock_ratio(old: Sequence[Run], new: Sequence[Run]) -> float | None:

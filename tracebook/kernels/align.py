@@ -294,7 +294,7 @@ def build_table(
     if allow_split:
         same = np.concatenate([[False], column.symbol[1:] == column.symbol[:-1]])
         total, alive = column.duration_ns.copy(), np.ones(len(same), dtype=bool)
-        for parts in range(2, MAX_SPLIT + 1):
+        for parts in range(2, min(MAX_SPLIT, len(same)) + 1):
             shifted = np.concatenate([np.zeros(parts - 1), column.duration_ns[: -(parts - 1)]])
             alive = alive & np.concatenate(
                 [np.zeros(parts - 2, bool), same[: len(same) - parts + 2]]

@@ -20,17 +20,11 @@ from tracebook.kernels.fit import Fit, fit_plan
 from tracebook.kernels.kinds import Choice, choose_kinds
 from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import Marks, marks_of_fit
-from tracebook.kernels.period import AS_GOOD, find_anchors, find_periods
+from tracebook.kernels.period import AS_GOOD, find_periods
 from tracebook.kernels.refusal import RECORD, busy_ns, floor_ns, no_decode
+from tracebook.kernels.search import find_kinds
 from tracebook.kernels.sequence import Bools, Kernels
-from tracebook.kernels.steps import (
-    Kind,
-    Template,
-    build_template,
-    cut_slices,
-    sort_kinds,
-    unify_tactics,
-)
+from tracebook.kernels.steps import Kind, Template, build_template
 from tracebook.kernels.structure import marks_of_structure
 from tracebook.kernels.variants import read_orders
 from tracebook.kernels.verdict import judge, off_share, unmatched_share
@@ -49,7 +43,7 @@ LEAST_STEPS = 3
 #: model ran (a quarter is BF16 said of NVFP4), longer that reading weights does not bound it.
 STEP_BOUNDS = (0.25, 8.0)
 #: Periods and kinds of step that are tried before giving up.
-PERIODS_TRIED = 4
+PERIODS_TRIED = 6
 KINDS_TRIED = 2
 #: A shorter period is tried first when it scores nearly as well; a plan unmasks wrong ones.
 AS_GOOD_WITH_PLAN = 0.75
@@ -112,7 +106,7 @@ def best_attempt(
     best: Attempt | None = None
     as_good = AS_GOOD if plan is None else AS_GOOD_WITH_PLAN
     for period in find_periods(kernels.symbol, can_be_a_step, as_good)[:PERIODS_TRIED]:
-        found, kinds = _kinds_at(kernels, period.kernels)
+        found, kinds = find_kinds(kernels, period.kernels, can_be_a_step)
         for kind in choose_kinds(found, kinds, choice)[:KINDS_TRIED]:
             if len(kind.slices) < max(2, min(LEAST_STEPS, len(kinds[0].slices))):
                 continue
@@ -124,20 +118,6 @@ def best_attempt(
     if best is None:
         raise no_decode(kernels, plan, peak_gbps)
     return best
-
-
-def _kinds_at(kernels: Kernels, period: int) -> tuple[Kernels, list[Kind]]:
-    """Kinds of step at a period; kernels that replace each other share a symbol then."""
-    anchors = find_anchors(kernels.symbol, kernels.duration_ns, period)
-    if not anchors:
-        return kernels, []
-    slices = cut_slices(kernels, anchors, period)
-    kinds = sort_kinds(kernels, slices)
-    unified = unify_tactics(kernels, kinds)
-    if unified is None:
-        return kernels, kinds
-    kernels = replace(kernels, symbol=unified)
-    return kernels, sort_kinds(kernels, slices)
 
 
 def _attempt(

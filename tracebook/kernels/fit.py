@@ -112,7 +112,9 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     longer = np.concatenate([order, order[: taken[0].first_kernel]])
     for m in _fill_small(column.take(longer), reads, taken, solution.bandwidth_gbps):
         kernels = tuple(longer[m.first_kernel : m.end_kernel].tolist())
-        found.append(Found(kernels, m.first, m.end))
+        # Seen from both ends, a kernel may have been taken twice: it makes one read.
+        if not any(set(kernels) & set(other.kernels) for other in found[len(located) :]):
+            found.append(Found(kernels, m.first, m.end))
     found.sort(key=lambda f: f.first)
     return Fit(tuple(found), solution.bandwidth_gbps, solution.cost, len(order))
 

@@ -13,10 +13,7 @@ from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.labels import KindInfo
 from tracebook.kernels.sequence import Kernels
-from tracebook.kernels.steps import Kind
-
-#: Classes most of whose kernels launch one block per token.
-ROW_CLASSES = ("norm", "activation", "quantize")
+from tracebook.kernels.steps import ROW_CLASSES, Kind
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,11 @@ def find_periods(
     if not scored:
         return []
     best = max(period.score for period in scored)
+    by_score = sorted(scored, key=lambda p: (-p.score, p.kernels))
+    near = [p for p in scored if p.score >= AS_GOOD * best]
+    likely = [min(near, key=lambda p: p.kernels), by_score[0]]
     good = sorted((p for p in scored if p.score >= as_good * best), key=lambda p: p.kernels)
-    rest = sorted((p for p in scored if p.score < as_good * best), key=lambda p: -p.score)
-    return _without_neighbours(good + rest)
+    return _without_neighbours(likely + good + by_score)
 
 
 def _middle(symbols: Ints) -> Ints:
@@ -191,7 +193,7 @@ def _marks(where: Ints, period: int) -> list[Ints]:
     gaps = np.diff(where, prepend=where[0] - period)
     if np.mean(gaps >= 0.8 * period) > 0.8:
         return [where]
-    inner = gaps[(gaps < 1.2 * period)]
+    inner = gaps[1:][gaps[1:] < 1.2 * period]
     if not len(inner):
         return [where]
     longest = np.sort(inner)[-max(1, len(inner) // 200) :].min()

@@ -63,7 +63,7 @@ def _unlike_plan(
         )
     if peak_gbps is not None:
         total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
-        longest = max(busy_ns(total, period.kernels) for period in periods[:3])
+        longest = max(busy_ns(total, period.kernels) for period in periods)
         floor = floor_ns(plan, peak_gbps)
         told = (
             f"what repeats is busy for {longest / 1e6:.2f} ms, while one step of "
@@ -79,6 +79,12 @@ def _unlike_plan(
             return NoDecodeSteps(
                 f"No steady decode found: no whole step repeats; {told}.",
                 "Is it the checkpoint that ran? " + RECORD,
+            )
+        if longest > 2.5 * floor:
+            return NoDecodeSteps(
+                f"No steady decode found: {told}, and its kernels do not last as long as the "
+                "matrices take to read (prefill, or a large batch?).",
+                "Record a server while it decodes a few sequences.",
             )
     return NoDecodeSteps(
         f"No steady decode found: what repeats does not read the matrices of {plan.description}.",

@@ -21,6 +21,8 @@ SPLIT_SHARE = 0.004
 SPLIT_TIME_SHARE = 0.005
 SPLIT_LEAST = 3
 SPLIT_WINDOW = 200_000
+#: Parts of the trace in which two populations of one name have to run side by side.
+SPLIT_PARTS = 16
 #: Short names that stand for any kernel of a library (reference: CUTLASS, cuBLAS).
 SAYS_NOTHING = ["kernel", "kernel2", "device_kernel", "main", "kernel_impl", "global_kernel"]
 #: Classes whose grid follows the length of the context, so that it drifts from step to step.
@@ -188,4 +190,21 @@ def _population_limits(shape_symbol: Ints, duration_ns: Floats) -> list[tuple[in
     heavy = time >= SPLIT_TIME_SHARE * duration.sum()
     own = (size >= SPLIT_LEAST) & (heavy | (size >= SPLIT_SHARE * count[owner]))
     keep = own & np.append(True, own[:-1]) & ~np.isin(edges, first)
-    return [(int(shape[e]), float(duration[e])) for e in edges[keep]]
+    ends = np.append(edges[1:], len(shape))
+    parts = min(SPLIT_PARTS, 1 + len(shape) // 64)
+    part = order * parts // len(shape)
+    return [
+        (int(shape[edges[i]]), float(duration[edges[i]]))
+        for i in np.flatnonzero(keep)
+        if _side_by_side(part[edges[i - 1] : edges[i]], part[edges[i] : ends[i]])
+    ]
+
+
+def _side_by_side(low: Ints, high: Ints) -> bool:
+    """Whether two populations run in the same parts of the trace.
+
+    Those of two roles do; the same role before and after a drop of the clock does not.
+    """
+    low_parts, high_parts = np.unique(low), np.unique(high)
+    shared = len(np.intersect1d(low_parts, high_parts))
+    return shared >= 0.5 * min(len(low_parts), len(high_parts))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.edit import match_positions
 from tracebook.kernels.period import Anchor
 from tracebook.kernels.sequence import Bools, Floats, Ints, Kernels
@@ -23,6 +24,8 @@ from tracebook.kernels.sequence import Bools, Floats, Ints, Kernels
 KIND_DISTANCE = 0.12
 #: This share of the kernels of a step may be replaced by another tactic.
 MOST_TACTICS = 0.35
+#: Classes most of whose kernels launch one block per token.
+ROW_CLASSES = ("norm", "activation", "quantize")
 #: A slice whose length is this far from the period is no step.
 LENGTH_SLACK = 0.35
 #: A kernel belongs to the template when this share of the slices has it.
@@ -70,7 +73,7 @@ class Template:
     gap_ns: Floats
 
 
-def cut_slices(kernels: Kernels, anchors: Sequence[Anchor], period: int) -> list[Slice]:
+def cut_slices(length: int, anchors: Sequence[Anchor], period: int) -> list[Slice]:
     """Cut the sequence at the best anchor; where it is missing, at the others.
 
     Returns:
@@ -79,7 +82,7 @@ def cut_slices(kernels: Kernels, anchors: Sequence[Anchor], period: int) -> list
     marks = anchors[0].positions
     marks = _fill_holes(marks, anchors[1:], period)
     slices: list[Slice] = []
-    edges = [*marks.tolist(), min(int(marks[-1]) + period, len(kernels))]
+    edges = [*marks.tolist(), min(int(marks[-1]) + period, length)]
     for first, end in itertools.pairwise(edges):
         if end - first > (1 + LENGTH_SLACK) * period:
             # A step followed by something else: keep the step.
@@ -163,12 +166,17 @@ def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
         return None
     symbols = int(kernels.symbol.max()) + 1
     alias = np.arange(symbols)
+    by_row = np.zeros(symbols, dtype=bool)
+    by_row[kernels.symbol] = np.isin(np.array(CLASSES)[kernels.kernel_class], ROW_CLASSES)
     main = _mean_bag(kernels, kinds[0], symbols)
     for other in kinds[1:]:
         bag = _mean_bag(kernels, other, symbols)
         gone = (main > 0.5) & (bag < 0.2 * main)
         come = (bag > 0.5) & (main < 0.2 * bag)
         size = max(main.sum(), bag.sum())
+        # Kernels that work row by row change with the batch, not with a tactic.
+        if (come & by_row).any():
+            continue
         if come.any() and gone.any() and bag[come].sum() <= MOST_TACTICS * size:
             for old, new in _substitutes(kernels, kinds[0], other, gone, come):
                 alias[new] = alias[old]

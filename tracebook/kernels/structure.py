@@ -214,9 +214,3 @@ def _layers(stack: Stack, inside: int) -> list[tuple[int, int | None]]:
     last = len(stack.mixers) - 1
     placed += [(p, last) for p in stack.after[:inside]]
     return placed
-
-
-def has_layers(kernel_class: Ints) -> bool:
-    """Whether classes say that there are mixers and products at all."""
-    names = np.array(CLASSES)[kernel_class]
-    return bool(np.isin(names, list(MIXERS)).any() and (names == "gemm").any())
