@@ -116,7 +116,8 @@ prepare_recipes() {
   "$PLACE/python/bin/python3" -c 'import numpy, pandas, psutil, pyarrow' 2>/dev/null && return 0
   python=$(command -v python3.11 || command -v python3.10) ||
     fail "Recipes need Python 3.11 or older, and none is on PATH."
-  "$python" -m venv --clear "$PLACE/python"
+  "$python" -m venv --clear "$PLACE/python" ||
+    fail "$python cannot make an environment in $PLACE/python; run the script again."
   "$PLACE/python/bin/python3" -m pip install --quiet --disable-pip-version-check \
     numpy 'pandas<3' psutil pyarrow || fail "pip cannot install numpy, pandas, psutil and pyarrow."
 }
