@@ -22,7 +22,6 @@ from tracebook.render.page import (
     phase_cell,
     section,
     table,
-    text,
     warnings,
 )
 from tracebook.render.words import Column
@@ -33,6 +32,7 @@ from tracebook.units import gb_text, number_text
 #: Pictures of the page; the timeline is drawn by a script instead.
 _PICTURES = ("breakdown", "roofline", "layers", "flow", "steps")
 _PICTURE_IN = 8.0
+_NUMBER = "text-align:right;padding-left:1em"
 _MISSING = (
     "The report was saved without its single steps. Make the page from the trace, or save with "
     "--format json --detail steps."
@@ -69,19 +69,29 @@ def render(report: Report, *, detail: str, terminal: bool) -> str:
 
 
 def fragment(report: Report) -> str:
-    """The report in short, for a notebook: what it says, the phases, the warnings."""
-    columns, cells = _phase_cells(report)
-    rows = [
-        element(
-            "tr",
-            element("td", line[0], style="text-align:left"),
-            *(element("td", cell) for cell in line[1:]),
+    """The report in short, for a notebook: what it says, the phases, the warnings.
+
+    A notebook brings its own style, so that everything needed is said on the elements.
+    """
+    columns, lines = words.phase_table(report, {})
+    colours = [phase_styles()[row.phase].colour for row in report.phase_rows]
+    colours += [phase_styles()[Phase.IDLE].colour, "transparent"]
+    rows = []
+    for colour, (name, *cells) in zip(colours, lines, strict=True):
+        square = element("span", "\N{BLACK SQUARE} ", style=f"color:{colour}")
+        rows.append(
+            element(
+                "tr",
+                element("td", square, name, style="text-align:left"),
+                *(element("td", cell, style=_NUMBER) for cell in cells),
+            )
         )
-        for line in cells
+    heads = [
+        element("th", one.heading, style="text-align:left" if one.text else _NUMBER)
+        for one in columns
     ]
-    heads = element("tr", *(element("th", column.heading) for column in columns))
-    told = [element("p", text(words.verdict(report)))]
-    told.append(element("table", element("thead", heads), element("tbody", *rows)))
+    told = [element("p", words.verdict(report))]
+    told.append(element("table", element("thead", element("tr", *heads)), element("tbody", *rows)))
     told += [
         element("p", element("b", "Warning: "), words.clean(warning.message))
         for warning in report.warnings
