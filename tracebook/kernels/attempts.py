@@ -51,7 +51,7 @@ AS_GOOD_WITH_PLAN = 0.75
 GOOD = 0.93
 #: Another plan must fit better by this much before it is believed.
 BETTER = 0.03
-#: Below this goodness the kernels are not those of the plan's model.
+#: With less of its bytes found, the kernels are not those of the plan
 FOREIGN = 0.5
 
 
@@ -252,9 +252,9 @@ def _without_trust(
 ) -> tuple[Attempt, Verdict, list[Notice]]:
     """Label by structure where the plan explains too little, without bytes."""
     other = attempt_by_structure(attempt.kernels, attempt.template, attempt.other_kinds)
+    if verdict.matched_share < FOREIGN or (other is None and attempt.goodness < FOREIGN):
+        raise no_decode(attempt.kernels, attempt.plan, peak_gbps)
     if other is None:
-        if attempt.goodness < FOREIGN:
-            raise no_decode(attempt.kernels, attempt.plan, peak_gbps)
         return attempt, verdict, notices
     told = Notice(
         "phases_from_structure",

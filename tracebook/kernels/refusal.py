@@ -52,6 +52,18 @@ def no_decode(kernels: Kernels, plan: Plan | None, peak_gbps: float | None) -> N
     return _unlike_plan(kernels, plan, peak_gbps, periods)
 
 
+def _longest_of_its_own(periods: list[Period]) -> Period:
+    """The longest period that is more than several of the best ones (layers in a row)."""
+    best = max(periods, key=lambda period: period.score)
+    bases = [p.kernels for p in periods if p.score >= 0.9 * best.score and p.kernels < 40]
+
+    def several(kernels: int) -> bool:
+        return any(abs(kernels / base - round(kernels / base)) <= 0.1 for base in bases)
+
+    own = [p for p in periods if p.kernels > best.kernels and not several(p.kernels)]
+    return max(own, key=lambda period: period.kernels, default=best)
+
+
 def _unlike_plan(
     kernels: Kernels, plan: Plan, peak_gbps: float | None, periods: list[Period]
 ) -> NoDecodeSteps:
@@ -63,7 +75,7 @@ def _unlike_plan(
         )
     if peak_gbps is not None:
         total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
-        longest = max(busy_ns(total, period.kernels) for period in periods)
+        longest = busy_ns(total, _longest_of_its_own(periods).kernels)
         floor = floor_ns(plan, peak_gbps)
         told = (
             f"what repeats is busy for {longest / 1e6:.2f} ms, while one step of "

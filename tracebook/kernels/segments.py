@@ -60,9 +60,12 @@ def place_steps(kernels: Kernels, template: Template, cut: int) -> Placed:
     cut_off, isolated = 0, 0
     chains = _chains(template.slices)
     long_chain_seen = False
-    for chain in chains:
+    low = 0
+    for number, chain in enumerate(chains):
         long_chain_seen = long_chain_seen or len(chain) >= CHAIN
-        found, lost = _steps_of_chain(kernels, template, cut, chain, place)
+        high = chains[number + 1][0].first if number + 1 < len(chains) else len(kernels)
+        found, lost = _steps_of_chain(kernels, template, cut, chain, place, Slice(low, high))
+        low = found[-1].end if found else chain[-1].end
         if len(chain) < CHAIN and not long_chain_seen and any(len(c) >= CHAIN for c in chains):
             isolated += len(found)
         else:
@@ -83,37 +86,47 @@ def _chains(slices: tuple[Slice, ...]) -> list[list[Slice]]:
 
 
 def _steps_of_chain(
-    kernels: Kernels, template: Template, cut: int, chain: list[Slice], place: Ints
+    kernels: Kernels,
+    template: Template,
+    cut: int,
+    chain: list[Slice],
+    place: Ints,
+    free: Slice,
 ) -> tuple[list[Slice], int]:
-    """Whole steps of one chain, those at its two ends completed from around it."""
-    edges = [_boundary(kernels, template, place, piece, cut) for piece in chain]
+    """Whole steps of one chain, those at its two ends completed from around it.
+
+    `free` is the range that no other chain lays claim to.
+    """
+    edges = [_boundary(kernels, template, place, piece, cut, free.first) for piece in chain]
     lost = 0
-    head = _extend_back(kernels, template, cut, chain[0], place) if cut > 0 else edges[0]
+    head = (
+        _extend_back(kernels, template, cut, chain[0], place, free.first) if cut > 0 else edges[0]
+    )
     if head is None:
         lost += 1
     else:
         edges = [head, *edges] if cut > 0 else edges
-        edges = _whole_steps_before(kernels, template, cut, edges, place)
-    tail = _extend_forward(kernels, template, cut, chain[-1], place)
+        edges = _whole_steps_before(kernels, template, cut, edges, place, free.first)
+    tail = _extend_forward(kernels, template, cut, chain[-1], place, free.end)
     if tail is None:
         lost += 1
     else:
-        edges = _whole_steps_behind(kernels, template, cut, [*edges, tail], place)
+        edges = _whole_steps_behind(kernels, template, cut, [*edges, tail], place, free.end)
     return [Slice(a, b) for a, b in itertools.pairwise(edges) if b > a], lost
 
 
 def _whole_steps_before(
-    kernels: Kernels, template: Template, cut: int, edges: list[int], place: Ints
+    kernels: Kernels, template: Template, cut: int, edges: list[int], place: Ints, low: int
 ) -> list[int]:
     """Steps in front of the first one: the anchor may be missing where a chain begins."""
     positions = np.roll(np.arange(len(template.symbol)), -cut)
     while True:
         end = edges[0]
-        start = max(0, end - len(positions))
+        start = max(low, end - len(positions))
         if not _alike(kernels, template, Slice(start, end)):
             return edges
         whole = replace(template, symbol=template.symbol[positions])
-        found = _extend_back(kernels, whole, 0, Slice(end, end), place)
+        found = _extend_back(kernels, whole, 0, Slice(end, end), place, low)
         if found is None:
             return edges
         inner = place[found:end]
@@ -122,16 +135,16 @@ def _whole_steps_before(
 
 
 def _whole_steps_behind(
-    kernels: Kernels, template: Template, cut: int, edges: list[int], place: Ints
+    kernels: Kernels, template: Template, cut: int, edges: list[int], place: Ints, high: int
 ) -> list[int]:
     """Steps behind the last one."""
     positions = np.roll(np.arange(len(template.symbol)), -cut)
     whole = replace(template, symbol=template.symbol[positions])
     while True:
         start = edges[-1]
-        if not _alike(kernels, template, Slice(start, start + len(positions))):
+        if not _alike(kernels, template, Slice(start, min(start + len(positions), high))):
             return edges
-        end = _extend_forward(kernels, whole, len(positions), Slice(start, start), place)
+        end = _extend_forward(kernels, whole, len(positions), Slice(start, start), place, high)
         if end is None:
             return edges
         inner = place[start:end]
@@ -152,7 +165,9 @@ def _alike(kernels: Kernels, template: Template, piece: Slice) -> bool:
     return float(np.abs(difference).sum()) <= ALIKE * len(symbol)
 
 
-def _boundary(kernels: Kernels, template: Template, place: Ints, piece: Slice, cut: int) -> int:
+def _boundary(
+    kernels: Kernels, template: Template, place: Ints, piece: Slice, cut: int, low: int
+) -> int:
     """Index of the first kernel of a slice at or behind the cut.
 
     Kernels that the template does not know and that stand at the cut go to the side of
@@ -160,7 +175,7 @@ def _boundary(kernels: Kernels, template: Template, place: Ints, piece: Slice, c
     """
     places = place[piece.first : piece.end]
     if ((places >= 0) & (places < cut)).sum() < SOUND * cut:
-        start = _keep_dense_tail(kernels, template, place, piece, cut)
+        start = _keep_dense_tail(kernels, template, place, piece, cut, low)
         if start is not None:
             return start
     places = place[piece.first : piece.end]
@@ -177,7 +192,7 @@ def _boundary(kernels: Kernels, template: Template, place: Ints, piece: Slice, c
 
 
 def _keep_dense_tail(
-    kernels: Kernels, template: Template, place: Ints, piece: Slice, cut: int
+    kernels: Kernels, template: Template, place: Ints, piece: Slice, cut: int, low: int
 ) -> int | None:
     """Place a slice again whose part before the cut is something else than usual.
 
@@ -186,7 +201,7 @@ def _keep_dense_tail(
     the step begins, None where that stays open.
     """
     wanted = template.symbol[cut:]
-    first = max(0, piece.first - _reach(0) - int(0.05 * len(wanted)))
+    first = max(low, piece.first - _reach(0) - int(0.05 * len(wanted)))
     if (place[first : piece.first] >= 0).any():
         first = piece.first
     found = _match(wanted, kernels.symbol[first : piece.end])
@@ -199,11 +214,11 @@ def _keep_dense_tail(
 
 
 def _extend_back(
-    kernels: Kernels, template: Template, cut: int, piece: Slice, place: Ints
+    kernels: Kernels, template: Template, cut: int, piece: Slice, place: Ints, low: int
 ) -> int | None:
     """The step that ends in the first slice: find template[cut:] in front of it."""
     wanted = template.symbol[cut:]
-    first = max(0, piece.first - _reach(len(wanted)))
+    first = max(low, piece.first - _reach(len(wanted)))
     found = _match(wanted, kernels.symbol[first : piece.first])
     if found is None:
         return None
@@ -220,7 +235,7 @@ def _extend_back(
 
 
 def _extend_forward(
-    kernels: Kernels, template: Template, cut: int, piece: Slice, place: Ints
+    kernels: Kernels, template: Template, cut: int, piece: Slice, place: Ints, high: int
 ) -> int | None:
     """The end of the step that begins in the last slice: the rest of it and template[:cut]."""
     positions = len(template.symbol)
@@ -231,7 +246,7 @@ def _extend_forward(
         last = int(np.flatnonzero(own >= 0)[-1])
         return piece.first + last + 1 if own[last] >= positions - 2 else None
     wanted = template.symbol[:cut]
-    end = min(len(kernels), piece.end + _reach(len(wanted)))
+    end = min(high, piece.end + _reach(len(wanted)))
     found = _match(wanted, kernels.symbol[piece.end : end])
     if found is None:
         return None
