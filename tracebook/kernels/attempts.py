@@ -160,7 +160,7 @@ def _fit_orders(
     found = sum(r.weight_bytes for f in fit.found for r in ordered.reads[f.first : f.end])
     wanted = sum(r.weight_bytes for r in ordered.reads if not r.optional)
     goodness = min(1.0, found / max(wanted, 1)) * (1 - unmatched_share(fit, column))
-    goodness *= 1 - off_share(fit, column, ordered.reads)
+    goodness *= 1 - 0.5 * off_share(fit, column, ordered.reads)
     marks = marks_of_fit(fit, ordered)
     source = "repetition of the launch sequence"
     return Attempt(
@@ -247,12 +247,25 @@ def _contradiction(said: Plan, found: Plan | None) -> Notice:
     )
 
 
+def _depth(attempt: Attempt) -> int:
+    """Layers of the target among the marks."""
+    blocks = attempt.marks.blocks
+    return len({m.layer for m in attempt.marks.marks if blocks[m.block].name == "target"})
+
+
+def _depth_said(plan: Plan | None) -> int:
+    """Layers that the checkpoint has."""
+    return 0 if plan is None else len(plan.attention_layers) + len(plan.recurrent_layers)
+
+
 def _without_trust(
     attempt: Attempt, verdict: Verdict, notices: list[Notice], peak_gbps: float | None
 ) -> tuple[Attempt, Verdict, list[Notice]]:
     """Label by structure where the plan explains too little, without bytes."""
     other = attempt_by_structure(attempt.kernels, attempt.template, attempt.other_kinds)
-    if verdict.matched_share < FOREIGN or (other is None and attempt.goodness < FOREIGN):
+    wrong_depth = other is not None and _depth(other) < FOREIGN * _depth_said(attempt.plan)
+    hopeless = other is None and attempt.goodness < FOREIGN
+    if verdict.matched_share < FOREIGN or wrong_depth or hopeless:
         raise no_decode(attempt.kernels, attempt.plan, peak_gbps)
     if other is None:
         return attempt, verdict, notices
