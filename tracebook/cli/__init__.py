@@ -79,6 +79,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "tracebook.cli.export_command:export_command",
         "A .nsys-rep as SQLite, or any trace for Perfetto.",
     ),
+    "trim": (
+        "tracebook.cli.trim_command:trim_command",
+        "A slim copy of a trace that is safe to share.",
+    ),
     "recipe": (
         "tracebook.cli.recipe_command:recipe_command",
         "Run an nsys recipe, or read what one wrote.",

@@ -18,9 +18,11 @@ from tracebook.importers.sqlite_source import read_only_uri
 
 _MAGIC = b"SQLite format 3\x00"
 _CLOCK = re.compile(r"\b(gpc|sm|gr|graphics)\b.*\bclock\b.*\bfreq", re.IGNORECASE)
+_LONGEST_NAME = 200
+METRICS, SAMPLES = "TARGET_INFO_GPU_METRICS", "GPU_METRICS"
 _NEEDED = {
-    "TARGET_INFO_GPU_METRICS": {"typeId", "metricId", "metricName"},
-    "GPU_METRICS": {"timestamp", "typeId", "metricId", "value"},
+    METRICS: {"typeId", "metricId", "metricName"},
+    SAMPLES: {"timestamp", "typeId", "metricId", "value"},
 }
 _MOST_SAMPLES = 1_000_000
 
@@ -49,6 +51,11 @@ def processor_clock(
         return None  # the trace itself has been read; its clock is an extra
 
 
+def is_clock(metric: str) -> bool:
+    """Whether a metric of this name is the clock of the processors."""
+    return len(metric) <= _LONGEST_NAME and bool(_CLOCK.search(metric))
+
+
 def _read(
     connection: sqlite3.Connection, device: int | None, from_ns: int, to_ns: int
 ) -> tuple[str, float] | None:
@@ -57,7 +64,7 @@ def _read(
         if not needed <= columns:
             return None
     named = connection.execute("SELECT typeId, metricId, metricName FROM TARGET_INFO_GPU_METRICS")
-    metrics = [row for row in named.fetchmany(10_000) if _CLOCK.search(str(row[2]))]
+    metrics = [row for row in named.fetchmany(10_000) if is_clock(str(row[2]))]
     gpus = {int(row[0]) & 0xFF for row in metrics}
     if len(gpus) > 1:
         metrics = [row for row in metrics if int(row[0]) & 0xFF == device]

@@ -25,7 +25,7 @@ def model_of(capture_rows: Iterable[tuple[object, object]]) -> str | None:
     words: dict[str, list[tuple[int, str]]] = {}
     for name, value in capture_rows:
         key = _COMMAND_KEY.search(str(name))
-        if key and "ENVIRONMENT" not in str(name).upper():
+        if key and is_command(str(name)):
             process = str(name)[: key.start()]
             place = -1 if key[2] is None else int(key[2])
             words.setdefault(process, []).append((place, str(value)))
@@ -34,6 +34,11 @@ def model_of(capture_rows: Iterable[tuple[object, object]]) -> str | None:
         if found:
             return found
     return None
+
+
+def is_command(name: str) -> bool:
+    """Whether a META_DATA_CAPTURE row of this name holds a word of the command line."""
+    return bool(_COMMAND_KEY.search(name)) and "ENVIRONMENT" not in name.upper()
 
 
 def _model_in(words: Sequence[str]) -> str | None:

@@ -12,23 +12,34 @@ from tracebook.notices import Notice
 from tracebook.trace import CaptureMode, Gpu, TraceInfo
 
 _MODE_SUFFIX = "CUDA_GRAPH_TRACE_OPTIONS:MODE"
-_SYNTHETIC_KEY = "TRACEBOOK_SYNTHETIC"
+SYNTHETIC_KEY, TRIMMED_KEY = "TRACEBOOK_SYNTHETIC", "TRACEBOOK_TRIMMED"
+#: Longer messages are none of nsys's, and a pattern may need the square of a length.
+_LONGEST_MESSAGE = 2_000
 #: Messages of DIAGNOSTIC_EVENT that put the kernel rows in doubt, as exports of nsys
-#: 2024 to 2026 word them. (code, pattern in small letters, what is said instead)
+#: 2024 to 2026 word them. (code, pattern in small letters, what is said instead, a
+#: message without names that matches this pattern alone)
 _DIAGNOSTICS = (
-    ("events_lost", r"not all cuda events", "not all CUDA events may have been collected"),
+    (
+        "events_lost",
+        r"not all cuda events",
+        "not all CUDA events may have been collected",
+        "Not all CUDA events were collected.",
+    ),
     (
         "events_lost",
         r"cuda.*(dropped|lost|discarded|overflow)|(dropped|lost|discarded|overflow).*cuda",
         "CUDA events were dropped",
+        "CUDA events were dropped.",
     ),
     (
         "cuda_not_started",
         r"cuda profiling might (have not|not have) been started",
         "CUDA profiling may not have been started correctly",
+        "CUDA profiling might have not been started correctly.",
     ),
 )
 _LOST_HINT = "Record a shorter window, and let the program end by itself."
+DIAGNOSTICS_TABLE = "DIAGNOSTIC_EVENT"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 
 
@@ -48,9 +59,9 @@ def read_facts(source: Source) -> TraceInfo:
         schema_version=facts.get("EXPORT_SCHEMA_VERSION"),
         capture_mode=_capture_mode(source, capture),
         gpus=_gpus(source),
-        synthetic=_says_synthetic([*export, *capture]),
+        synthetic=_says(SYNTHETIC_KEY, [*export, *capture]),
         model_hint=model_of(capture),
-        notices=_lost_events(source),
+        notices=(*_trimmed(export), *_lost_events(source)),
     )
 
 
@@ -61,8 +72,8 @@ def _pairs(source: Source, table: str) -> list[tuple[object, object]]:
     return [(name, value) for name, value in source.rows(table, ("name", "value"))]
 
 
-def _says_synthetic(rows: Iterable[tuple[object, object]]) -> bool:
-    return any(name == _SYNTHETIC_KEY and str(value).lower() == "true" for name, value in rows)
+def _says(key: str, rows: Iterable[tuple[object, object]]) -> bool:
+    return any(name == key and str(value).lower() == "true" for name, value in rows)
 
 
 def _capture_mode(source: Source, capture: Iterable[tuple[object, object]]) -> CaptureMode:
@@ -76,22 +87,45 @@ def _capture_mode(source: Source, capture: Iterable[tuple[object, object]]) -> C
     return "graph" if source.has_rows(GRAPH_TRACE) else "unknown"
 
 
+def _trimmed(export: Iterable[tuple[object, object]]) -> tuple[Notice, ...]:
+    if not _says(TRIMMED_KEY, export):
+        return ()
+    return (
+        Notice(
+            "trimmed",
+            "This trace was trimmed: it holds some steps of a capture, without their surroundings.",
+            "What lies outside of them can only be seen in the capture itself.",
+        ),
+    )
+
+
 def _lost_events(source: Source) -> tuple[Notice, ...]:
     """What the profiler itself said about events it did not get, counted by kind.
 
     Its messages can hold paths and names, so only their kind and number are kept.
     """
-    table = "DIAGNOSTIC_EVENT"
-    if "text" not in source.tables.get(table, ()):
-        return ()
-    texts = [str(text).lower() for (text,) in source.rows(table, ("text",))]
     notices = []
-    for code, pattern, words in _DIAGNOSTICS:
-        count = sum(1 for text in texts if re.search(pattern, text))
+    for (code, _, words, _), count in zip(_DIAGNOSTICS, lost_counts(source), strict=True):
         if count:
             times = "once" if count == 1 else f"{count:,} times"
             notices.append(Notice(code, f"The profiler said {times}: {words}.", _LOST_HINT))
     return tuple(notices)
+
+
+def lost_counts(source: Source) -> tuple[int, ...]:
+    """How often the profiler said each of the sentences that put rows in doubt."""
+    texts: list[str] = []
+    if "text" in source.tables.get(DIAGNOSTICS_TABLE, ()):
+        rows = source.rows(DIAGNOSTICS_TABLE, ("text",))
+        texts = [str(text)[:_LONGEST_MESSAGE].lower() for (text,) in rows]
+    return tuple(
+        sum(1 for text in texts if re.search(pattern, text)) for _, pattern, _, _ in _DIAGNOSTICS
+    )
+
+
+def lost_words() -> tuple[str, ...]:
+    """For each of those sentences one that says the same and names nothing."""
+    return tuple(plain for _, _, _, plain in _DIAGNOSTICS)
 
 
 def _gpus(source: Source) -> tuple[Gpu, ...]:

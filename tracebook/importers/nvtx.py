@@ -34,10 +34,10 @@ LAUNCH_SCHEMA: dict[str, pl.DataType] = {
     "layer": pl.Int64(),  # nullable
 }
 
-_EVENTS, _CALLS = "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"
+EVENTS, CALLS = "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"
 #: Values of NVTX_EVENTS.eventType: ranges by push and pop, and by start and end.
-_RANGES = (59, 60)
-_EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
+RANGES = (59, 60)
+EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
     "start_ns": ("start",),
     "end_ns": ("end",),
     "thread": ("globalTid",),
@@ -45,12 +45,14 @@ _EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
     "kind": ("eventType",),
     "text_id": ("textId",),
 }
-_CALL_COLUMNS: dict[str, tuple[str, ...]] = {
+CALL_COLUMNS: dict[str, tuple[str, ...]] = {
     "start_ns": ("start",),
     "end_ns": ("end",),
     "thread": ("globalTid",),
     "correlation_id": ("correlationId",),
 }
+#: Longer texts are of no engine, and a pattern may need the square of a length.
+_LONGEST_TEXT = 20_000
 _PID_SHIFT, _PID_MASK = 24, 0xFF_FFFF
 
 
@@ -116,12 +118,12 @@ def read_scopes(source: Source) -> pl.DataFrame | None:
         or no columns to link them by. Ranges that never end, or end on another thread, do
         not tell what was launched inside and are left out.
     """
-    columns = pick(_CALL_COLUMNS, source.tables.get(_CALLS, ()))
-    ranges = _ranges(source) if len(columns) == len(_CALL_COLUMNS) else None
+    columns = pick(CALL_COLUMNS, source.tables.get(CALLS, ()))
+    ranges = scope_ranges(source) if len(columns) == len(CALL_COLUMNS) else None
     if ranges is None or ranges.is_empty():
         return None
     threads = ranges["thread"].unique().to_list()
-    calls = source.integers(_CALLS, columns, threads, columns["thread"]).drop_nulls()
+    calls = source.integers(CALLS, columns, threads, columns["thread"]).drop_nulls()
     calls = calls.select(
         "thread", "correlation_id", pl.col("start_ns").alias("call_ns"), call_end_ns="end_ns"
     ).sort("call_ns")
@@ -143,25 +145,25 @@ def _inside(calls: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     return nearest.filter(pl.col("call_end_ns") <= pl.col("end_ns"))
 
 
-def _ranges(source: Source) -> pl.DataFrame | None:
+def scope_ranges(source: Source) -> pl.DataFrame | None:
     """Whole ranges of known scopes, by time: thread, start_ns, end_ns, scope, layer, range_id.
 
     Of ranges of one scope that lie inside each other on one thread the outermost is kept.
     """
-    present = source.tables.get(_EVENTS, ())
-    columns = pick(_EVENT_COLUMNS, present)
+    present = source.tables.get(EVENTS, ())
+    columns = pick(EVENT_COLUMNS, present)
     if not {"start_ns", "end_ns", "thread", "kind"} <= columns.keys():
         return None
     found = []
     if "text_id" in columns:
         ids = _scopes_of_texts(_interned(source))
         if not ids.is_empty():
-            rows = source.integers(_EVENTS, columns, ids["id"].to_list(), columns["text_id"])
+            rows = source.integers(EVENTS, columns, ids["id"].to_list(), columns["text_id"])
             found.append(rows.join(ids, left_on="text_id", right_on="id"))
     if "text" in present:
-        ids = _scopes_of_texts(source.texts_starting(_EVENTS, "text", _starts()))
+        ids = _scopes_of_texts(source.texts_starting(EVENTS, "text", _starts()))
         if not ids.is_empty():
-            rows = source.integers(_EVENTS, columns, ids["id"].to_list())
+            rows = source.integers(EVENTS, columns, ids["id"].to_list())
             found.append(rows.join(ids, left_on="row_id", right_on="id").drop("row_id"))
     if not found:
         return None
@@ -170,7 +172,7 @@ def _ranges(source: Source) -> pl.DataFrame | None:
 
 def _whole(ranges: pl.DataFrame) -> pl.DataFrame:
     """The ranges that tell what was launched inside them."""
-    kept = pl.col("kind").is_in(_RANGES) & (pl.col("end_ns") >= pl.col("start_ns"))
+    kept = pl.col("kind").is_in(RANGES) & (pl.col("end_ns") >= pl.col("start_ns"))
     if "end_thread" in ranges.columns:
         # 0 or NULL where the range was popped, so ended on the thread that it began on.
         elsewhere = pl.col("end_thread") != pl.col("thread")
@@ -213,8 +215,19 @@ def _scopes_of_texts(texts: Mapping[int, str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
+def scope_text(scope: int, layer: int | None) -> str:
+    """A text that stands for a scope, without anything of the one that was recorded."""
+    rule = scope_rules()[scope]
+    match = rule.pattern.fullmatch(rule.example)
+    if layer is None or match is None:
+        return rule.example
+    return f"{rule.example[: match.start('layer')]}{layer}{rule.example[match.end('layer') :]}"
+
+
 def _scope_of(text: str, rules: tuple[ScopeRule, ...]) -> tuple[int, int | None] | None:
     """Number of the scope that a text names, and its layer."""
+    if len(text) > _LONGEST_TEXT:
+        return None
     for number, rule in enumerate(rules):
         match = rule.pattern.fullmatch(text) if text.startswith(rule.starts) else None
         if match is not None:

@@ -27,7 +27,13 @@ from tracebook.kernels.sequence import Bools, Kernels
 from tracebook.kernels.steps import Kind, Template, build_template
 from tracebook.kernels.structure import marks_of_structure
 from tracebook.kernels.variants import read_orders
-from tracebook.kernels.verdict import judge, off_share, unmatched_share
+from tracebook.kernels.verdict import (
+    PREFILL_RATIO,
+    judge,
+    off_share,
+    target_over_output,
+    unmatched_share,
+)
 from tracebook.notices import Notice
 
 Alternatives = Callable[[], Sequence[Plan]]
@@ -42,6 +48,8 @@ LEAST_STEPS = 3
 #: Busy time of a step over the time its reads take at the peak: shorter means that a smaller
 #: model ran (a quarter is BF16 said of NVFP4), longer that reading weights does not bound it.
 STEP_BOUNDS = (0.25, 8.0)
+#: Time that a kernel takes however little it does: in small models most of a step.
+SMALL_NS = 2500.0
 #: Periods and kinds of step that are tried before giving up.
 PERIODS_TRIED = 6
 KINDS_TRIED = 2
@@ -101,7 +109,8 @@ def best_attempt(
         if plan is None or peak_gbps is None:
             return True
         shortest, longest = STEP_BOUNDS
-        return shortest <= busy_ns(total, lag) / floor_ns(plan, peak_gbps) <= longest
+        busy, floor = busy_ns(total, lag), floor_ns(plan, peak_gbps)
+        return shortest * floor <= busy and busy - SMALL_NS * lag <= longest * floor
 
     best: Attempt | None = None
     as_good = AS_GOOD if plan is None else AS_GOOD_WITH_PLAN
@@ -190,17 +199,28 @@ def judge_attempt(
     collective = _has_collectives(attempt)
     if attempt.plan.ranks > 1 and collective is False:
         notices.append(_no_collectives(attempt.plan))
+    ratio = target_over_output(attempt.fit, attempt.column, attempt.plan)
+    if verdict.phases_trusted and ratio is not None and ratio < PREFILL_RATIO:
+        raise NoDecodeSteps(
+            "No steady decode found: in what repeats the layers of "
+            f"{attempt.plan.description} reach {ratio:.2f} times the bandwidth of the output "
+            "layer, so more than reading weights goes on in them (prefill, a large batch, or "
+            "long attention that no name tells).",
+            RECORD,
+        )
     if not notices:
         return attempt, verdict, []
     score = _score(attempt, notices)
     best = (score, attempt, verdict, notices)
     for plan in alternatives():
-        if plan.ranks != attempt.plan.ranks and collective is (plan.ranks == 1):
+        if plan.ranks != attempt.plan.ranks and collective is not (plan.ranks > 1):
             continue
         other = _fit_orders(attempt.kernels, attempt.template, plan, peak_gbps)
         if other is None or other.fit is None or other.plan is None:
             continue
         judged, said = judge(other.fit, other.column, other.plan, peak_gbps)
+        if not judged.phases_trusted:
+            continue
         value = _score(other, said)
         if value > best[0] + 1e-6:
             best = (value, other, judged, said)

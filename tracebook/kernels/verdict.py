@@ -7,6 +7,7 @@ docs/method.md ("Knowing when it is wrong").
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +27,11 @@ OFF_WARN, OFF_REFUSE = 0.09, 0.15
 UNMATCHED_WARN, UNMATCHED_REFUSE = 0.01, 0.04
 PHASE_RATIO = (0.7, 1.3)
 ABOVE_PEAK = 1.05
+#: A way of splitting groups that at most this share of them has is an odd one.
+ODD_GROUPS, ODD_WARN = 0.2, 0.01
+#: The target reads at less than this share of the output layer's bandwidth in prefill, which
+#: runs all tokens through the layers and one through the output layer.
+PREFILL_RATIO = 0.4
 
 
 def judge(
@@ -79,6 +85,17 @@ def judge(
                 "Is there a drafter, or are there more draft tokens, that were not named?",
             )
         )
+    odd = odd_share(fit, reads)
+    if odd > ODD_WARN:
+        notices.append(
+            Notice(
+                "plan_irregular",
+                f"{100 * odd:.1f} % of the bytes had to be laid on kernels in another way than in "
+                f"the other layers ({plan.description}).",
+                "Kernels that the plan does not know may have been taken for these matrices: is "
+                "there a drafter, or another model, that was not named?",
+            )
+        )
     above = peak_gbps is not None and fit.bandwidth_gbps > ABOVE_PEAK * peak_gbps
     if above:
         notices.append(
@@ -110,6 +127,35 @@ def off_share(fit: Fit, column: Column, reads: Sequence[Read]) -> float:
     ratio = ratio_of(fit, column, reads)
     off = (ratio > OFF_RATIO) | (ratio < 1 / OFF_RATIO)
     return float(sizes[off].sum() / max(int(sizes.sum()), 1))
+
+
+def odd_share(fit: Fit, reads: Sequence[Read]) -> float:
+    """Share of the bytes in fusion groups that are split up unlike most of their kind.
+
+    An engine launches the projections of all layers of a kind in the same pieces; a group
+    in other pieces has taken in kernels of something else.
+    """
+    pieces: dict[int, list[tuple[str, ...]]] = {}
+    for found in fit.found:
+        part = reads[found.first : found.end]
+        pieces.setdefault(part[0].group, []).append(tuple(read.family for read in part))
+    members: dict[int, list[Read]] = {}
+    for read in reads:
+        members.setdefault(read.group, []).append(read)
+    ways: dict[tuple[str, ...], Counter[tuple[tuple[str, ...], ...]]] = {}
+    sizes: dict[tuple[tuple[str, ...], tuple[tuple[str, ...], ...]], int] = {}
+    for group, found_pieces in pieces.items():
+        kind = tuple(read.family for read in members[group])
+        way = tuple(sorted(found_pieces))
+        ways.setdefault(kind, Counter())[way] += 1
+        size = sum(read.weight_bytes for read in members[group])
+        sizes[kind, way] = sizes.get((kind, way), 0) + size
+    odd = sum(
+        size
+        for (kind, way), size in sizes.items()
+        if ways[kind][way] <= ODD_GROUPS * ways[kind].total()
+    )
+    return odd / max(sum(read.weight_bytes for read in reads if not read.optional), 1)
 
 
 def unmatched_products(fit: Fit, column: Column) -> Bools:
@@ -153,6 +199,9 @@ def _phase_notices(fit: Fit, column: Column, plan: Plan) -> list[Notice]:
         rest_taken = sum(v for p, v in taken.items() if p != phase)
         if not rest_taken or not taken[phase]:
             continue
+        # Of two phases that differ the smaller one is the odd one.
+        if expected[phase] > rest_expected:
+            continue
         ratio = (expected[phase] / taken[phase]) / (rest_expected / rest_taken)
         if not PHASE_RATIO[0] <= ratio <= PHASE_RATIO[1]:
             notices.append(
@@ -163,6 +212,22 @@ def _phase_notices(fit: Fit, column: Column, plan: Plan) -> list[Notice]:
                 )
             )
     return notices
+
+
+def target_over_output(fit: Fit, column: Column, plan: Plan) -> float | None:
+    """Bandwidth of the target's layers over that of the output layer; None where one is missing."""
+    rates = []
+    for name in ("target", "output"):
+        size, taken = 0.0, 0.0
+        blocks = [b.name for b in plan.blocks for _ in b.reads]
+        for found in fit.found:
+            if blocks[found.first] == name:
+                part = plan.reads[found.first : found.end]
+                size += expected_ns(float(sum(r.weight_bytes for r in part)), fit.bandwidth_gbps)
+                taken += float(column.duration_ns[list(found.kernels)].sum())
+        rates.append(size / taken if taken else None)
+    target, output = rates
+    return target / output if target and output else None
 
 
 def _matched_bytes(fit: Fit, plan: Plan) -> dict[str, int]:
