@@ -15,6 +15,7 @@ PACKAGE = ROOT / "tracebook"
 ORDER = (
     "errors",
     "notices",
+    "printable",
     "units",
     "phases",
     "phase_styles",
@@ -52,6 +53,8 @@ ORDER = (
     "sweep",
     "compare",
     "doctor",
+    "secrets",
+    "trim",
     "plots",
     "perfetto",
     "render",
@@ -64,7 +67,10 @@ ORDER = (
 FORBIDDEN = {("kernels", "synth"), ("synth", "kernels"), ("importers", "synth")}
 
 #: What a command may import while it is only being described.
-LIGHT = {"tracebook.cli", "tracebook.config", "tracebook.errors", "tracebook.render", "tracebook"}
+LIGHT = {
+    *("tracebook.cli", "tracebook.config", "tracebook.errors", "tracebook.printable"),
+    *("tracebook.render", "tracebook"),
+}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 450

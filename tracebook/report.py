@@ -19,6 +19,7 @@ import polars as pl
 from tracebook.errors import ReportVersionError
 from tracebook.kernels.nvtx import NvtxAgreement
 from tracebook.notices import Notice
+from tracebook.printable import printable_json
 from tracebook.records import decode, frame
 from tracebook.regimes import Regime
 from tracebook.stats import Summary
@@ -303,8 +304,8 @@ class Report:
                 newer tracebook.
         """
         try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
+            document = printable_json(json.loads(text))
+        except (ValueError, RecursionError) as error:
             raise ReportVersionError(
                 f"This is not a saved report: {error}.",
                 "Make one with `tracebook report RUN --format json -o FILE`.",

@@ -19,6 +19,7 @@ import click
 
 from tracebook import __version__
 from tracebook.errors import TracebookError
+from tracebook.printable import printable
 
 #: Command, where it lives, and the line that `tracebook --help` shows for it: the help
 #: of the group then needs no command's module.
@@ -196,7 +197,7 @@ def main(args: Sequence[str] | None = None) -> int:
 def _tell(message: str, hint: str | None, *, debug: bool) -> None:
     """Print an error for people."""
     if debug:
-        traceback.print_exc()
-    click.echo(f"Error: {message}", err=True)
+        click.echo(printable(traceback.format_exc(), lines=True), err=True, nl=False)
+    click.echo(f"Error: {printable(message, lines=True)}", err=True)
     if hint:
-        click.echo(f"Hint: {hint}", err=True)
+        click.echo(f"Hint: {printable(hint, lines=True)}", err=True)

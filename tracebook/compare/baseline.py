@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tracebook.errors import ReportVersionError
 from tracebook.phases import STEP_PHASES
+from tracebook.printable import printable_json
 
 Ints = NDArray[np.int64]
 
@@ -142,8 +143,8 @@ def from_json(text: str, *, source: str = "the file") -> Baseline:
             tracebook.
     """
     try:
-        document = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        document = printable_json(json.loads(text))
+    except (ValueError, RecursionError) as error:
         raise ReportVersionError(f"{source} is not a saved run: {error}.", _AGAIN) from error
     document = _upgraded(document, source)
     try:

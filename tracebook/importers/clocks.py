@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import median
 
 from tracebook.errors import TraceError
-from tracebook.importers.sqlite_source import read_only_uri
+from tracebook.importers.sqlite_open import connect, read_only_uri
+from tracebook.printable import printable
 
 _MAGIC = b"SQLite format 3\x00"
 _CLOCK = re.compile(r"\b(gpc|sm|gr|graphics)\b.*\bclock\b.*\bfreq", re.IGNORECASE)
@@ -45,7 +46,7 @@ def processor_clock(
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 return None
-        with closing(sqlite3.connect(read_only_uri(path, path), uri=True)) as connection:
+        with closing(connect(read_only_uri(path, path))) as connection:
             return _read(connection, device, from_ns, to_ns)
     except (OSError, TraceError, sqlite3.Error, UnicodeError):
         return None  # the trace itself has been read; its clock is an extra
@@ -76,5 +77,5 @@ def _read(
         ).fetchall()
         values = [float(value) for (value,) in found if value > 0]
         if values:
-            return str(name), median(values)
+            return printable(str(name)), median(values)
     return None

@@ -9,6 +9,7 @@ from tracebook.importers.columns import column_map, pick
 from tracebook.importers.command_line import model_of
 from tracebook.importers.source import Source
 from tracebook.notices import Notice
+from tracebook.printable import printable
 from tracebook.trace import CaptureMode, Gpu, TraceInfo
 
 _MODE_SUFFIX = "CUDA_GRAPH_TRACE_OPTIONS:MODE"
@@ -38,6 +39,7 @@ _DIAGNOSTICS = (
         "CUDA profiling might have not been started correctly.",
     ),
 )
+_LONGEST_FACT = 200
 _LOST_HINT = "Record a shorter window, and let the program end by itself."
 DIAGNOSTICS_TABLE = "DIAGNOSTIC_EVENT"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -52,7 +54,7 @@ def read_facts(source: Source) -> TraceInfo:
     mapping = column_map()
     export = [row for table in mapping.metadata_tables for row in _pairs(source, table)]
     capture = _pairs(source, mapping.capture_table)
-    facts = {str(name): str(value) for name, value in export}
+    facts = {str(name): printable(str(value)[:_LONGEST_FACT]) for name, value in export}
     return TraceInfo(
         path=source.path,
         nsys_version=facts.get("EXPORT_PRODUCT_VERSION"),
@@ -143,7 +145,7 @@ def _gpus(source: Source) -> tuple[Gpu, ...]:
         gpus.append(
             Gpu(
                 device=device if isinstance(device, int) else None,
-                name=str(name) if name else "unknown GPU",
+                name=printable(str(name)[:_LONGEST_FACT]) if name else "unknown GPU",
                 bandwidth_gbps=bandwidth / 1e9 if bandwidth else None,
                 sm_count=sm_count,
             )

@@ -90,6 +90,11 @@ class FolderSource:
         """See `Source.rows`."""
         return self._scan(table).select(columns).head(limit).collect().rows()
 
+    def text_columns(self, table: str) -> tuple[str, ...]:
+        """See `Source.text_columns`."""
+        schema = self._scan(table).collect_schema()
+        return tuple(name for name, dtype in schema.items() if dtype in (pl.String, pl.Categorical))
+
     def strings(self, ids: Collection[int]) -> dict[int, str]:
         """See `Source.strings`."""
         texts = self._strings()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
 import polars as pl
@@ -10,17 +9,14 @@ import polars as pl
 from tracebook.importers.columns import column_map, pick
 from tracebook.importers.source import Source
 from tracebook.notices import Notice
+from tracebook.printable import ODD_LETTERS
+from tracebook.printable import printable as printable_text
 from tracebook.trace import NAME_SCHEMA
-
-#: Control characters, and those that reorder a line: no compiler writes them, and on a
-#: terminal they could hide or forge text.
-_ODD_LETTERS = "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-_UNPRINTABLE = re.compile(_ODD_LETTERS)
 
 
 def printable(text: pl.Expr) -> pl.Expr:
-    """A text column with such characters replaced."""
-    return text.str.replace_all(_ODD_LETTERS, "\ufffd")
+    """A text column with characters replaced that are not fit to be shown."""
+    return text.str.replace_all(ODD_LETTERS, "\ufffd")
 
 
 def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
@@ -46,7 +42,7 @@ def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, 
             unknown += 1
             name = f"unknown-name-{name_id}"
         short = texts.get(short_id) or name
-        cleaned = (_UNPRINTABLE.sub("\ufffd", name), _UNPRINTABLE.sub("\ufffd", short))
+        cleaned = (printable_text(name), printable_text(short))
         odd += cleaned != (name, short)
         rows.append((name_id, *cleaned))
     notices = []

@@ -63,6 +63,10 @@ class Source(Protocol):
         """Rows of a small table; text that is not UTF-8 is decoded with replacement."""
         ...
 
+    def text_columns(self, table: str) -> tuple[str, ...]:
+        """Columns of a table that hold text in some row."""
+        ...
+
     def strings(self, ids: Collection[int]) -> dict[int, str]:
         """The texts of these StringIds; ids without a text are absent."""
         ...

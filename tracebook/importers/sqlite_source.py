@@ -14,13 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
-from urllib.parse import quote
 
 import polars as pl
 
-from tracebook.errors import NotATrace, TraceError
+from tracebook.errors import TraceError
 from tracebook.importers.columns import column_map, pick
 from tracebook.importers.source import LATEST_NS, LONGEST_NS, PAGE_ROWS, RawKernels, T, Window
+from tracebook.importers.sqlite_open import (
+    SETTINGS,
+    as_trace_error,
+    connect,
+    damaged,
+    read_only_uri,
+)
 from tracebook.progress import Bar
 
 #: Rows per Arrow batch; the driver's default of 1024 makes many small chunks.
@@ -33,7 +39,6 @@ _IDS_PER_QUERY = 500
 _PARALLEL_ROWS = 100_000
 #: Written into the statement itself: SQLite takes a million characters.
 _INLINE_IDS = 40_000
-_LOCK_WAIT_S = 0.5
 #: What reading a damaged file can raise: SQLite's messages quote its text, which then
 #: cannot be decoded, and polars panics on text that is not UTF-8.
 _FAILURES = (sqlite3.Error, UnicodeError, pl.exceptions.PanicException)
@@ -51,57 +56,19 @@ def open_sqlite(path: Path, *, shown_as: Path | None = None) -> Iterator[SqliteS
     path = path.resolve()  # SQLite looks for side files beside the real file
     try:
         uri = read_only_uri(path, shown)
-        connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S)
+        connection = connect(uri)
     except OSError as error:
         raise TraceError(
             f"{shown} cannot be read: {error.strerror or error}.", "Check the path."
         ) from error
     except sqlite3.Error as error:
-        raise _as_trace_error(shown, error) from error
+        raise as_trace_error(shown, error) from error
     try:
         yield SqliteSource(connection, uri, path, shown)
     except _FAILURES as error:
-        raise _as_trace_error(shown, error) from error
+        raise as_trace_error(shown, error) from error
     finally:
         connection.close()
-
-
-def read_only_uri(path: Path, shown: Path) -> str:
-    """The `file:` URI that opens `path` without writing anything, beside it included.
-
-    A database in write-ahead mode is opened as immutable, since SQLite would else
-    create its side files; where a log holds rows the main file does not tell the
-    whole, so it is refused.
-
-    Raises:
-        TraceError: The file is truncated, or a writer left its log beside it.
-    """
-    _refuse_unfinished(path, shown)
-    with path.open("rb") as file:
-        header = file.read(100)
-    size = path.stat().st_size
-    page_size = int.from_bytes(header[16:18], "big")
-    page_size = 65_536 if page_size == 1 else page_size
-    pages = int.from_bytes(header[28:32], "big")
-    if len(header) < 100 or size < pages * page_size:
-        raise TraceError(
-            f"{shown} is truncated: its header promises {pages * page_size:,} bytes "
-            f"and the file has {size:,}.",
-            "Copy it again, or repeat the export.",
-        )
-    mode = "?mode=ro&immutable=1" if 2 in header[18:20] else "?mode=ro"
-    return "file:" + quote(str(path)) + mode
-
-
-def _refuse_unfinished(path: Path, shown: Path) -> None:
-    for suffix, what in (("-wal", "write-ahead log"), ("-journal", "rollback journal")):
-        log = path.with_name(path.name + suffix)
-        if log.is_file() and log.stat().st_size > 0:
-            raise TraceError(
-                f"{shown} has a {what} beside it ({log.name}): another program is writing "
-                "it or was stopped while doing so.",
-                "Let that program finish, or repeat the export.",
-            )
 
 
 class SqliteSource:
@@ -115,8 +82,6 @@ class SqliteSource:
         self._uri = uri
         self._max_rows = path.stat().st_size // _MIN_ROW_BYTES + 1
         connection.text_factory = _decode
-        connection.execute("PRAGMA query_only = 1")
-        connection.execute("PRAGMA trusted_schema = 0")
         # A sound scan needs a handful of steps for each row; a damaged tree could go on for ever.
         connection.set_progress_handler(_Budget(self._max_rows // 10 + 1_000), 1000)
         self.views: frozenset[str] = frozenset()
@@ -169,7 +134,7 @@ class SqliteSource:
         if first is None:
             return [each(self._page(table, columns, where, 0, 0))]
         if not isinstance(first, int) or not isinstance(last, int):
-            raise _damaged(self.path)  # a column of its own that is called rowid
+            raise damaged(self.path)  # a column of its own that is called rowid
         middle = (first + last) // 2
         ranges = [(first, last)]
         if last - first >= _PARALLEL_ROWS:
@@ -210,7 +175,7 @@ class SqliteSource:
             }
             frame = self._arrow(table, guarded, rows)
         if frame is None or not _ascends(frame["kernel_id"], after):
-            raise _damaged(self.path)
+            raise damaged(self.path)
         return RawKernels(frame, misfits)
 
     def _arrow(self, table: str, columns: Mapping[str, str], rows: str) -> pl.DataFrame | None:
@@ -232,6 +197,9 @@ class SqliteSource:
                 adbc_driver_manager.AdbcConnection(database) as connection,
                 adbc_driver_manager.AdbcStatement(connection) as statement,
             ):
+                for setting in SETTINGS:
+                    statement.set_sql_query(setting)
+                    statement.execute_update()
                 statement.set_options(**batch)
                 statement.set_sql_query(query)
                 stream, _ = statement.execute_query()
@@ -241,11 +209,11 @@ class SqliteSource:
         except pl.exceptions.ComputeError as error:
             if "Type mismatch" in str(error):
                 return None
-            raise _damaged(self.path) from error
+            raise damaged(self.path) from error
         except adbc_driver_manager.Error as error:
             if "Type mismatch" in str(error):
                 return None
-            raise _as_trace_error(self.path, error) from error
+            raise as_trace_error(self.path, error) from error
         return frame if all(dtype == pl.Int64 for dtype in frame.dtypes) else None
 
     def _count_misfits(self, table: str, columns: Mapping[str, str], rows: str) -> dict[str, int]:
@@ -253,7 +221,7 @@ class SqliteSource:
             f"sum(typeof({_quoted(raw)}) NOT IN ('integer', 'null'))" for raw in columns.values()
         )
         # Pages are read in threads, and a connection of the standard library serves one.
-        with closing(sqlite3.connect(self._uri, uri=True, timeout=_LOCK_WAIT_S)) as own:
+        with closing(connect(self._uri)) as own:
             row = own.execute(
                 f"SELECT {counts} FROM (SELECT * FROM {_quoted(table)} NOT INDEXED "
                 f"WHERE {rows} LIMIT {PAGE_ROWS})"
@@ -268,6 +236,16 @@ class SqliteSource:
         return self._connection.execute(
             f"SELECT {listed} FROM {_quoted(table)} NOT INDEXED LIMIT ?", (limit,)
         ).fetchall()
+
+    def text_columns(self, table: str) -> tuple[str, ...]:
+        """See `Source.text_columns`; a declared type promises nothing."""
+        columns = self.tables[table]
+        tests = ", ".join(f"max(typeof({_quoted(c)}) IN ('text', 'blob'))" for c in columns)
+        if not columns:
+            return ()
+        query = f"SELECT {tests} FROM {_quoted(table)} NOT INDEXED"
+        row = self._connection.execute(query).fetchone()
+        return tuple(column for column, found in zip(columns, row, strict=True) if found)
 
     def strings(self, ids: Collection[int]) -> dict[int, str]:
         """See `Source.strings`."""
@@ -386,7 +364,7 @@ class _Rows:
         with self._lock:
             self._left -= rows
         if self._left <= 0:
-            raise _damaged(path)
+            raise damaged(path)
 
 
 class _Budget:
@@ -421,22 +399,3 @@ def _ascends(ids: pl.Series, after: int) -> bool:
     if not len(ids):
         return True
     return ids.null_count() == 0 and ids[0] > after and bool((ids.diff() > 0).all())
-
-
-def _damaged(path: Path) -> TraceError:
-    return TraceError(
-        f"{path} is a damaged SQLite database.", "Copy it again, or repeat the export."
-    )
-
-
-def _as_trace_error(path: Path, error: Exception) -> TraceError:
-    text = str(error).lower()
-    if "locked" in text or "busy" in text:
-        return TraceError(
-            f"{path} is locked: another program is writing it.", "Try again when it has finished."
-        )
-    if "not a database" in text:
-        return NotATrace(
-            f"{path} is not an SQLite database, or is encrypted.", "Give an nsys SQLite export."
-        )
-    return _damaged(path)

@@ -23,6 +23,7 @@ from tracebook.kernels.marks import Marks, marks_of_fit
 from tracebook.kernels.period import AS_GOOD, find_periods
 from tracebook.kernels.refusal import RECORD, busy_ns, floor_ns, no_decode
 from tracebook.kernels.search import find_kinds
+from tracebook.kernels.selfcheck import check_layers
 from tracebook.kernels.sequence import Bools, Kernels
 from tracebook.kernels.steps import Kind, Template, build_template
 from tracebook.kernels.structure import marks_of_structure
@@ -61,6 +62,8 @@ GOOD = 0.93
 BETTER = 0.03
 #: With less of its bytes found, the kernels are not those of the plan
 FOREIGN = 0.5
+#: Where not even structure helps, less than this means that a part of the model never ran.
+MOSTLY_FOUND = 0.9
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ def judge_attempt(
     """
     if attempt.plan is None or attempt.fit is None:
         return attempt, None, []
-    verdict, notices = judge(attempt.fit, attempt.column, attempt.plan, peak_gbps)
+    verdict, notices = _judged(attempt, attempt.plan, attempt.fit, peak_gbps)
     collective = _has_collectives(attempt)
     if attempt.plan.ranks > 1 and collective is False:
         notices.append(_no_collectives(attempt.plan))
@@ -204,8 +207,8 @@ def judge_attempt(
         raise NoDecodeSteps(
             "No steady decode found: in what repeats the layers of "
             f"{attempt.plan.description} reach {ratio:.2f} times the bandwidth of the output "
-            "layer, so more than reading weights goes on in them (prefill, a large batch, or "
-            "long attention that no name tells).",
+            "layer, so more than reading these weights goes on in them (prefill, a large batch, "
+            "long attention that no name tells, or a checkpoint of fewer bits than what ran).",
             RECORD,
         )
     if not notices:
@@ -218,7 +221,7 @@ def judge_attempt(
         other = _fit_orders(attempt.kernels, attempt.template, plan, peak_gbps)
         if other is None or other.fit is None or other.plan is None:
             continue
-        judged, said = judge(other.fit, other.column, other.plan, peak_gbps)
+        judged, said = _judged(other, other.plan, other.fit, peak_gbps)
         if not judged.phases_trusted:
             continue
         value = _score(other, said)
@@ -231,6 +234,20 @@ def judge_attempt(
     if verdict.phases_trusted:
         return attempt, verdict, notices
     return _without_trust(attempt, verdict, notices, peak_gbps)
+
+
+def _judged(
+    attempt: Attempt, plan: Plan, fit: Fit, peak_gbps: float | None
+) -> tuple[Verdict, list[Notice]]:
+    """The verdict on bytes and times, doubted where the number of layers contradicts it."""
+    verdict, notices = judge(fit, attempt.column, plan, peak_gbps)
+    classes = attempt.kernels.kernel_class[attempt.template.source]
+    unlike = check_layers(plan, classes, attempt.template.duration_ns)
+    if unlike is None:
+        return verdict, notices
+    if unlike.code == "no_mixing_kernels":
+        raise NoDecodeSteps(f"No steady decode found. {unlike.message}", unlike.hint)
+    return replace(verdict, phases_trusted=False, bytes_trusted=False), [unlike, *notices]
 
 
 def _has_collectives(attempt: Attempt) -> bool | None:
@@ -254,7 +271,8 @@ def _score(attempt: Attempt, notices: Sequence[Notice]) -> float:
     """How well a plan explains a step, to compare plans on one template."""
     unlike = sum(notice.code == "phase_unlike_rest" for notice in notices)
     above = sum(notice.code == "above_peak" for notice in notices)
-    return attempt.goodness - 0.05 * unlike - 0.3 * above
+    layers = sum(notice.code == "plan_layers_unlike" for notice in notices)
+    return attempt.goodness - 0.05 * unlike - 0.3 * above - 0.3 * layers
 
 
 def _contradiction(said: Plan, found: Plan | None) -> Notice:
@@ -284,7 +302,9 @@ def _without_trust(
     """Label by structure where the plan explains too little, without bytes."""
     other = attempt_by_structure(attempt.kernels, attempt.template, attempt.other_kinds)
     wrong_depth = other is not None and _depth(other) < FOREIGN * _depth_said(attempt.plan)
-    hopeless = other is None and attempt.goodness < FOREIGN
+    hopeless = other is None and (
+        attempt.goodness < FOREIGN or verdict.matched_share < MOSTLY_FOUND
+    )
     if verdict.matched_share < FOREIGN or wrong_depth or hopeless:
         raise no_decode(attempt.kernels, attempt.plan, peak_gbps)
     if other is None:

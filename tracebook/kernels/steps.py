@@ -26,6 +26,9 @@ KIND_DISTANCE = 0.12
 MOST_TACTICS = 0.35
 #: Classes most of whose kernels launch one block per token.
 ROW_CLASSES = ("norm", "activation", "quantize")
+#: A kernel of this share of a step has to occur equally often in all steps of a kind.
+LONG_SHARE = 0.02
+MOSTLY_SHORTENED = 0.6
 #: A slice whose length is this far from the period is no step.
 LENGTH_SLACK = 0.35
 #: A kernel belongs to the template when this share of the slices has it.
@@ -82,14 +85,17 @@ def cut_slices(length: int, anchors: Sequence[Anchor], period: int) -> list[Slic
     marks = anchors[0].positions
     marks = _fill_holes(marks, anchors[1:], period)
     slices: list[Slice] = []
+    shortened = 0
     edges = [*marks.tolist(), min(int(marks[-1]) + period, length)]
     for first, end in itertools.pairwise(edges):
         if end - first > (1 + LENGTH_SLACK) * period:
             # A step followed by something else: keep the step.
             end = first + period
+            shortened += 1
         if abs(end - first - period) <= LENGTH_SLACK * period:
             slices.append(Slice(first, end))
-    return slices
+    # Where nearly every step is followed by something else, that is a part of the step.
+    return slices if shortened < MOSTLY_SHORTENED * len(slices) or shortened < 3 else []
 
 
 def _fill_holes(marks: Ints, others: Sequence[Anchor], period: int) -> Ints:
@@ -131,6 +137,7 @@ def sort_kinds(kernels: Kernels, slices: Sequence[Slice]) -> list[Kind]:
     if not slices:
         return []
     symbols = int(kernels.symbol.max()) + 1
+    long = _long_symbols(kernels, slices, symbols)
     groups: dict[bytes, list[Slice]] = {}
     for piece in slices:
         part = slice(piece.first, piece.end)
@@ -144,13 +151,25 @@ def sort_kinds(kernels: Kernels, slices: Sequence[Slice]) -> list[Kind]:
         graph = bool(kernels.in_graph[piece.first : piece.end].mean() > 0.5)
         for leader, in_graph, gathered in leaders:
             size = max(int(leader.sum()), piece.end - piece.first)
-            if graph == in_graph and np.abs(leader - bag).sum() <= KIND_DISTANCE * size:
+            apart = np.abs(leader - bag)
+            if graph == in_graph and apart.sum() <= KIND_DISTANCE * size and not apart[long].any():
                 gathered.extend(members)
                 break
         else:
             leaders.append((bag, graph, list(members)))
     kinds = [Kind(tuple(sorted(m, key=lambda s: s.first))) for _, _, m in leaders]
     return sorted(kinds, key=lambda kind: (-len(kind.slices), kind.slices[0].first))
+
+
+def _long_symbols(kernels: Kernels, slices: Sequence[Slice], symbols: int) -> Bools:
+    """Symbols whose single kernel takes so much of a step that its number matters.
+
+    One more output layer is one more draft pass, however few kernels that is.
+    """
+    count = np.bincount(kernels.symbol, minlength=symbols)
+    total = np.bincount(kernels.symbol, weights=kernels.duration_ns, minlength=symbols)
+    step = float(np.median([kernels.duration_ns[s.first : s.end].sum() for s in slices]))
+    return np.asarray(total / np.maximum(count, 1) > LONG_SHARE * step)
 
 
 def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:

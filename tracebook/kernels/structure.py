@@ -57,7 +57,7 @@ def marks_of_structure(kernel_class: Ints, symbol: Ints, duration_ns: Floats) ->
         range(len(stacks)), key=lambda i: (len(stacks[i].mixers), _time(stacks[i], duration_ns))
     )
     ordered = stacks[target:] + stacks[:target]
-    if len(ordered[0].mixers) < LEAST_LAYERS:
+    if len(ordered[0].mixers) < LEAST_LAYERS or _several_targets(ordered, duration_ns):
         return None
     blocks: list[BlockMark] = []
     marks: list[Mark] = []
@@ -81,6 +81,15 @@ def marks_of_structure(kernel_class: Ints, symbol: Ints, duration_ns: Floats) ->
         heads = [(p, None) for p in head]
         add("output" if number == 0 else "draft_head", max(0, number - 1), heads)
     return Marks(tuple(blocks), tuple(marks))
+
+
+def _several_targets(ordered: Sequence[Stack], duration_ns: Floats) -> bool:
+    """Whether another stack is about as deep and as long as the target: no drafter is."""
+    depth, time = len(ordered[0].mixers), _time(ordered[0], duration_ns)
+    return any(
+        len(stack.mixers) >= 0.8 * depth and _time(stack, duration_ns) >= 0.5 * time
+        for stack in ordered[1:]
+    )
 
 
 def _time(stack: Stack, duration_ns: Floats) -> float:

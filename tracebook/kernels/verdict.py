@@ -31,7 +31,7 @@ ABOVE_PEAK = 1.05
 ODD_GROUPS, ODD_WARN = 0.2, 0.01
 #: The target reads at less than this share of the output layer's bandwidth in prefill, which
 #: runs all tokens through the layers and one through the output layer.
-PREFILL_RATIO = 0.4
+PREFILL_RATIO = 0.5
 
 
 def judge(
