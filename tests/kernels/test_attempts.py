@@ -76,8 +76,8 @@ def test_other_kinds_are_counted_and_not_taken(changes):
 
 def test_another_kind_that_shares_no_kernel_is_counted_too():
     made = attempt(with_batch_of_two(lambda k: True), plan())
-    assert len(made.template.slices) in (8, 9)
-    assert made.other_slices in (5, 6, 7)
+    assert len(made.template.slices) in (7, 8, 9)
+    assert made.other_slices in (5, 6, 7, 8)
 
 
 def tuning():

@@ -207,9 +207,11 @@ def _table_by_end(end: Ints, reads: int) -> Ints:
 Number = TypeVar("Number", float, Floats)
 
 
-def expected_ns(weight_bytes: Number, bandwidth_gbps: float) -> Number:
+def expected_ns(
+    weight_bytes: Number, bandwidth_gbps: float, launch_ns: float = LAUNCH_NS
+) -> Number:
     """Time of a kernel that reads so many bytes, ns (1 byte/ns = 1 GB/s)."""
-    return LAUNCH_NS + weight_bytes / bandwidth_gbps
+    return launch_ns + weight_bytes / bandwidth_gbps
 
 
 def match_costs(

@@ -28,7 +28,7 @@ MOST_TACTICS = 0.35
 ROW_CLASSES = ("norm", "activation", "quantize")
 #: A kernel of this share of a step has to occur equally often in all steps of a kind.
 LONG_SHARE = 0.02
-MOSTLY_SHORTENED = 0.6
+MOSTLY_BROKEN = 0.6
 #: A slice whose length is this far from the period is no step.
 LENGTH_SLACK = 0.35
 #: A kernel belongs to the template when this share of the slices has it.
@@ -85,17 +85,16 @@ def cut_slices(length: int, anchors: Sequence[Anchor], period: int) -> list[Slic
     marks = anchors[0].positions
     marks = _fill_holes(marks, anchors[1:], period)
     slices: list[Slice] = []
-    shortened = 0
     edges = [*marks.tolist(), min(int(marks[-1]) + period, length)]
     for first, end in itertools.pairwise(edges):
         if end - first > (1 + LENGTH_SLACK) * period:
             # A step followed by something else: keep the step.
             end = first + period
-            shortened += 1
         if abs(end - first - period) <= LENGTH_SLACK * period:
             slices.append(Slice(first, end))
     # Where nearly every step is followed by something else, that is a part of the step.
-    return slices if shortened < MOSTLY_SHORTENED * len(slices) or shortened < 3 else []
+    breaks = sum(a.end < b.first for a, b in itertools.pairwise(slices))
+    return slices if breaks < MOSTLY_BROKEN * len(slices) or breaks < 3 else []
 
 
 def _fill_holes(marks: Ints, others: Sequence[Anchor], period: int) -> Ints:

@@ -31,7 +31,7 @@ ABOVE_PEAK = 1.05
 ODD_GROUPS, ODD_WARN = 0.2, 0.01
 #: The target reads at less than this share of the output layer's bandwidth in prefill, which
 #: runs all tokens through the layers and one through the output layer.
-PREFILL_RATIO = 0.5
+PREFILL_RATIO = 0.46
 
 
 def judge(
@@ -191,7 +191,9 @@ def _phase_notices(fit: Fit, column: Column, plan: Plan) -> list[Notice]:
     for found in fit.found:
         phase = phase_of[found.first]
         size = float(sum(read.weight_bytes for read in plan.reads[found.first : found.end]))
-        expected[phase] = expected.get(phase, 0.0) + expected_ns(size, fit.bandwidth_gbps)
+        expected[phase] = expected.get(phase, 0.0) + expected_ns(
+            size, fit.bandwidth_gbps, fit.launch_ns
+        )
         taken[phase] = taken.get(phase, 0.0) + float(column.duration_ns[list(found.kernels)].sum())
     notices = []
     for phase in expected:
@@ -223,7 +225,8 @@ def target_over_output(fit: Fit, column: Column, plan: Plan) -> float | None:
         for found in fit.found:
             if blocks[found.first] == name:
                 part = plan.reads[found.first : found.end]
-                size += expected_ns(float(sum(r.weight_bytes for r in part)), fit.bandwidth_gbps)
+                whole = float(sum(r.weight_bytes for r in part))
+                size += expected_ns(whole, fit.bandwidth_gbps, fit.launch_ns)
                 taken += float(column.duration_ns[list(found.kernels)].sum())
         rates.append(size / taken if taken else None)
     target, output = rates
