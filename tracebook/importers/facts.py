@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import PurePath
 
+from tracebook.config import is_hub_id
 from tracebook.importers.columns import column_map, pick
 from tracebook.importers.command_line import model_of
 from tracebook.importers.source import Source
@@ -62,7 +64,7 @@ def read_facts(source: Source) -> TraceInfo:
         capture_mode=_capture_mode(source, capture),
         gpus=_gpus(source),
         synthetic=_says(SYNTHETIC_KEY, [*export, *capture]),
-        model_hint=model_of(capture),
+        model_hint=_without_folders(model_of(capture)),
         notices=(*_trimmed(export), *_lost_events(source)),
     )
 
@@ -72,6 +74,11 @@ def _pairs(source: Source, table: str) -> list[tuple[object, object]]:
     if "name" not in columns or "value" not in columns:
         return []
     return [(name, value) for name, value in source.rows(table, ("name", "value"))]
+
+
+def _without_folders(model: str | None) -> str | None:
+    """A hub id as it is; of a path the last part, since folders are named after people."""
+    return model if model is None or is_hub_id(model) else PurePath(model).name or None
 
 
 def _says(key: str, rows: Iterable[tuple[object, object]]) -> bool:
