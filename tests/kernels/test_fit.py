@@ -18,10 +18,10 @@ from tracebook.kernels.fit import (
     bytes_of,
     fit_plan,
     group_sizes,
-    learn_habits,
     ratio_of,
     smallest_group_that_matters,
 )
+from tracebook.kernels.habits import learn_habits
 
 from .toy import (
     GBPS,

@@ -19,7 +19,6 @@ from tracebook.checkpoint.plan import Plan, Read
 from tracebook.kernels.align import (
     LAUNCH_NS,
     MAX_SPLIT,
-    ODD_NAME_COST,
     Column,
     Floats,
     Habits,
@@ -31,19 +30,18 @@ from tracebook.kernels.align import (
     build_table,
     expected_ns,
 )
+from tracebook.kernels.gaps import fill_small
+from tracebook.kernels.habits import learn_habits
 
 #: Fusion groups that together hold less than this share of the bytes are placed last.
 SMALL_SHARE = 0.02
 #: A bandwidth above the peak by more than this cannot be (cached reads apart).
 PEAK_SLACK = 1.02
-MAX_BIAS = 0.35
 #: No fit goes further above the peak: it would follow wrong bytes.
 MOST_ABOVE_PEAK = 1.1
 #: Launch times that are tried once the reads are placed, and the gain that one must bring.
 LAUNCHES_TRIED_NS = (500.0, 1000.0, 2000.0, 2500.0, 3000.0, 4000.0, 5000.0, 6000.0)
 LINE_GAIN = 0.8
-#: Between large reads most kernels read nothing: leaving one out costs less there.
-GLUE_SKIP = 0.3
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     taken = [Match(int(k[0]), int(k[-1]) + 1, first, end) for k, first, end in located]
     # What stands between the last and the first large read is looked at from both ends.
     longer = np.concatenate([order, order[: taken[0].first_kernel]])
-    for m in _fill_small(column.take(longer), reads, taken, solution.bandwidth_gbps):
+    for m in fill_small(column.take(longer), reads, taken, solution.bandwidth_gbps):
         kernels = tuple(longer[m.first_kernel : m.end_kernel].tolist())
         # Seen from both ends, a kernel may have been taken twice: it makes one read.
         if not any(set(kernels) & set(other.kernels) for other in found[len(located) :]):
@@ -320,156 +318,6 @@ def _turning_point(column: Column, matches: Sequence[Match]) -> int:
             break
         start = (start + 1) % kernels
     return start
-
-
-def learn_habits(
-    column: Column, runs: Runs, matches: Sequence[Match], bandwidth_gbps: float
-) -> Habits:
-    """Learn, per kernel symbol, its bias and which kinds of read it makes.
-
-    A symbol with a few matches gets a damped median of ln(measured / expected). A kind
-    that was matched at least twice expects the symbols that served a fifth of it.
-    """
-    symbols = int(column.symbol.max()) + 1
-    kinds = int(runs.kind.max()) + 1
-    run_of = {
-        (int(f), int(e)): i for i, (f, e) in enumerate(zip(runs.first, runs.end, strict=True))
-    }
-    served = np.zeros((symbols, kinds))
-    ratios: dict[int, list[float]] = {}
-    for m in matches:
-        run = run_of[(m.first, m.end)]
-        symbol = int(column.symbol[m.first_kernel])
-        served[symbol, runs.kind[run]] += 1
-        taken = float(column.duration_ns[m.first_kernel : m.end_kernel].sum())
-        expected = expected_ns(float(runs.weight_bytes[run]), bandwidth_gbps)
-        ratios.setdefault(symbol, []).append(float(np.log(taken / expected)))
-    bias = np.zeros(symbols)
-    for symbol, values in ratios.items():
-        damped = float(np.median(values)) * len(values) / (len(values) + 2)
-        bias[symbol] = float(np.clip(damped, -MAX_BIAS, MAX_BIAS))
-    total = served.sum(axis=0)
-    usual = served >= 0.2 * np.maximum(total, 1)
-    odd = np.where((total >= 2)[None, :] & ~usual, ODD_NAME_COST, 0.0)
-    seen = np.bincount(column.symbol, minlength=symbols)
-    never = (served.sum(axis=1) == 0) & (seen >= 4)
-    odd[never] = np.maximum(odd[never], ODD_NAME_COST)
-    return Habits(bias, odd)
-
-
-def _fill_small(
-    column: Column, reads: tuple[Read, ...], matches: Sequence[Match], bandwidth_gbps: float
-) -> list[Match]:
-    """Place the reads that the coarse pass left out between its matches.
-
-    A read that is missing is looked for among the kernels between the matches around it.
-    The small reads of a group may also be made in front of its large ones (an engine can
-    launch b and a before qkv and z); which it is, all groups of a kind decide together.
-    Done twice, so that the second time the names that served a kind are known.
-    """
-    gaps = _open_gaps(reads, matches, len(column.duration_ns))
-    if not gaps:
-        return []
-    runs = build_runs(reads)
-    habits: Habits | None = None
-    found: list[Match] = []
-    for _ in range(2):
-        costs: dict[tuple[str, ...], list[float]] = {}
-        solved: list[tuple[tuple[str, ...], list[list[Match]]]] = []
-        for gap in gaps:
-            kind = tuple(read.family for read in reads[gap.first : gap.end])
-            sides = [
-                _solve_gap(column, reads, runs, gap, side, bandwidth_gbps, habits)
-                for side in gap.sides
-            ]
-            if len(sides) > 1:
-                total = costs.setdefault(kind, [0.0] * len(sides))
-                for side, (_, cost) in enumerate(sides):
-                    total[side] += cost
-            solved.append((kind, [matched for matched, _ in sides]))
-        found = []
-        for kind, options in solved:
-            side = int(np.argmin(costs[kind])) if len(options) > 1 else 0
-            found += options[side]
-        habits = learn_habits(column, runs, [*matches, *found], bandwidth_gbps)
-    return found
-
-
-@dataclass(frozen=True)
-class _Gap:
-    """Missing reads [first, end) and the kernel ranges in which they may have been made."""
-
-    first: int
-    end: int
-    sides: tuple[tuple[int, int], ...]
-
-
-def _solve_gap(
-    column: Column,
-    reads: tuple[Read, ...],
-    runs: Runs,
-    gap: _Gap,
-    side: tuple[int, int],
-    bandwidth_gbps: float,
-    habits: Habits | None,
-) -> tuple[list[Match], float]:
-    """Align the missing reads of a gap with the kernels of one of its sides."""
-    part = reads[gap.first : gap.end]
-    smallest = min(read.weight_bytes for read in part)
-    kernels = column.take(np.arange(*side))
-    table = build_table(
-        replace(kernels, skip_factor=GLUE_SKIP * kernels.skip_factor),
-        part,
-        _with_kinds(build_runs(part), runs, gap.first),
-        bandwidth_gbps=bandwidth_gbps,
-        tau_ns=0.5 * smallest / bandwidth_gbps,
-        habits=habits,
-    )
-    matches, cost = align(table)
-    # Sides of different length compare by what the reads gain, not by what glue costs.
-    cost -= float(table.kernel_skip.sum())
-    return [
-        Match(
-            m.first_kernel + side[0], m.end_kernel + side[0], m.first + gap.first, m.end + gap.first
-        )
-        for m in matches
-    ], cost
-
-
-def _with_kinds(local: Runs, whole: Runs, offset: int) -> Runs:
-    """Give the runs of a stretch the kinds that they have in the whole plan."""
-    key = {
-        (int(f), int(e)): int(k) for f, e, k in zip(whole.first, whole.end, whole.kind, strict=True)
-    }
-    kind = [
-        key.get((int(f) + offset, int(e) + offset), 0)
-        for f, e in zip(local.first, local.end, strict=True)
-    ]
-    return replace(local, kind=np.array(kind, dtype=np.int64))
-
-
-def _open_gaps(reads: tuple[Read, ...], matches: Sequence[Match], kernels: int) -> list[_Gap]:
-    """Stretches of missing reads, with the kernels behind the match before them.
-
-    Trailing reads of a group that was matched also get the kernels in front of it.
-    """
-    gaps: list[_Gap] = []
-    kernel, read = 0, 0
-    group: int | None = None
-    group_range = (0, 0)
-    for match in [*matches, Match(kernels, kernels, len(reads), len(reads))]:
-        if match.first > read:
-            ranges = [(kernel, match.first_kernel)]
-            if reads[read].group == group == reads[match.first - 1].group:
-                ranges.append(group_range)
-            sides = tuple(side for side in ranges if side[1] > side[0])
-            if sides:
-                gaps.append(_Gap(read, match.first, sides))
-        if match.first < len(reads) and reads[match.first].group != group:
-            group_range = (kernel, match.first_kernel)
-        kernel, read = match.end_kernel, match.end
-        group = reads[read - 1].group
-    return gaps
 
 
 def bytes_of(fit: Fit, reads: Sequence[Read]) -> Ints:
