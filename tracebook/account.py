@@ -24,7 +24,7 @@ from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.labels import Labelled
 from tracebook.machine import Machine
 from tracebook.phases import Phase
-from tracebook.regimes import find_regimes
+from tracebook.regimes import find_drift, find_regimes
 from tracebook.report import (
     Dropped,
     MachineFacts,
@@ -188,17 +188,20 @@ def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | Non
     whole = np.zeros(time.steps, dtype=np.int64)
     np.add.at(whole, time.whole.step, time.whole.ns)
     wall_ms = summarise_ns(time.wall_ns)
+    busy_ns = time.wall_ns - time.idle_ns
+    regimes = find_regimes(busy_ns)
     return StepFacts(
         found=labelled.found,
         kept=time.steps,
         dropped=tuple(Dropped(reason, count) for reason, count in labelled.dropped),
         source=labelled.source,
         wall_ms=wall_ms,
-        busy_ms=summarise_ns(time.wall_ns - time.idle_ns),
+        busy_ms=summarise_ns(busy_ns),
         idle_ms=summarise_ns(time.idle_ns),
         kernel_sum_ms=summarise_ns(whole),
         tokens_per_s=rounded(tokens_per_step / wall_ms.median * 1e3) if tokens_per_step else None,
-        regimes=find_regimes(time.wall_ns - time.idle_ns),
+        regimes=regimes,
+        drift_share=None if regimes else find_drift(busy_ns),
     )
 
 

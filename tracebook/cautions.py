@@ -11,7 +11,7 @@ from dataclasses import replace
 from tracebook.kernels.labels import Labelled
 from tracebook.machine import Machine
 from tracebook.notices import Notice
-from tracebook.report import Report
+from tracebook.report import Report, StepFacts
 from tracebook.stats import FEWEST_FOR_INTERVAL
 
 #: Share of the wall time without a phase above which the account is called incomplete.
@@ -19,6 +19,16 @@ UNCLASSIFIED_SHARE = 0.01
 
 #: Difference between summed durations and busy time, as a share, that is worth a line.
 OVERLAP_SHARE = 0.001
+
+#: Phases below this share of the step are not held against the roofline: reads that small
+#: come from a cache, and their time is mostly that of the launches.
+TINY_SHARE = 0.01
+
+#: Idle share of the wall time above which the GPU is not what the run waits for.
+MOSTLY_IDLE = 0.5
+
+#: A mean step so much longer than the median one: a few steps stalled.
+STALLED = 1.1
 
 
 def cautions(report: Report, labelled: Labelled, machine: Machine) -> Report:
@@ -89,7 +99,10 @@ def _about_roofline(report: Report) -> list[Notice]:
             "The peak is set too low, weights stay in a cache, or the checkpoint is another one.",
         )
         for row in report.phase_rows
-        if row.roofline_pct is not None and row.traffic_gbps is not None and row.roofline_pct > 100
+        if row.share >= TINY_SHARE
+        and row.roofline_pct is not None
+        and row.traffic_gbps is not None
+        and row.roofline_pct > 100
     ]
 
 
@@ -116,6 +129,7 @@ def _about_steps(report: Report) -> list[Notice]:
                 "capture with --from and --to.",
             )
         )
+    found += _about_pace(steps)
     surplus = steps.kernel_sum_ms.mean - steps.busy_ms.mean
     if surplus > OVERLAP_SHARE * steps.busy_ms.mean:
         found.append(
@@ -124,6 +138,42 @@ def _about_steps(report: Report) -> list[Notice]:
                 f"Kernels overlap: their durations add up to {steps.kernel_sum_ms.mean:.2f} ms "
                 f"per step, the GPU is busy for {steps.busy_ms.mean:.2f} ms.",
                 "Times above are exclusive; kernel_sum_ms in the JSON holds the plain sums.",
+            )
+        )
+    return found
+
+
+def _about_pace(steps: StepFacts) -> list[Notice]:
+    """Steps that one median does not describe, or that wait for something else."""
+    found = []
+    if steps.drift_share is not None:
+        found.append(
+            Notice(
+                "drift",
+                f"The steps drift: the last quarter is busy for {100 * steps.drift_share:+.1f} % "
+                "against the first.",
+                "A clock that falls with heat, or a context that grows: look at the parts with "
+                "--from and --to.",
+            )
+        )
+    if steps.wall_ms.mean > STALLED * steps.wall_ms.median:
+        found.append(
+            Notice(
+                "stalled_steps",
+                f"A few steps are much longer than the rest: the mean is {steps.wall_ms.mean:.2f} "
+                f"ms, the median {steps.wall_ms.median:.2f} ms.",
+                "Shares go by all steps, tokens per second by the median. "
+                "`tracebook plot RUN --kind steps` draws each step.",
+            )
+        )
+    if steps.idle_share > MOSTLY_IDLE:
+        found.append(
+            Notice(
+                "mostly_idle",
+                f"The GPU is idle for {100 * steps.idle_share:.0f} % of the step: the run waits "
+                "for the host, not for memory.",
+                "Faster kernels change little here. Look for CUDA graphs that are off, "
+                "synchronisation, or a busy host.",
             )
         )
     return found

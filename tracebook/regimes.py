@@ -1,7 +1,7 @@
-"""Two regimes in one capture: steps that fall into two separate groups by their time.
+"""A capture that is not one thing: two regimes, or steps that grow slower and slower.
 
 A clock that drops halfway or a machine that flips between two states gives a median
-that no step has. The groups are found, shown apart and warned of.
+that no step has, and so does a machine that heats up. Both are found, shown and warned of.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ GROUP_SHARE, GROUP_STEPS = 0.15, 5
 GROUP_GAP, LEAST_FACTOR = 4.5, 0.03
 #: Hardly any step lies in the middle third between the medians.
 BETWEEN_SHARE = 0.12
+#: A drift: time follows the order of the steps (Spearman's rho) and changes by this share.
+DRIFT_ORDER, DRIFT_SHARE, DRIFT_STEPS = 0.8, 0.03, 12
 
 
 @dataclass(frozen=True)
@@ -88,3 +90,25 @@ def find_regimes(busy_ns: NDArray[np.int64]) -> tuple[Regime, ...]:
         median = float(np.median(busy_ns[group])) / 1e6
         regimes.append(Regime(len(where), round(median, 6), int(where[0]), int(where[-1])))
     return tuple(regimes)
+
+
+def find_drift(busy_ns: NDArray[np.int64]) -> float | None:
+    """How much slower the last quarter of the steps is than the first, as a share.
+
+    Args:
+        busy_ns: Busy time of each step in time order, ns.
+
+    Returns:
+        The change (negative where steps get faster) where the steps change steadily from
+        the first to the last; None where they do not, and for fewer than 12 steps.
+    """
+    n = len(busy_ns)
+    if n < DRIFT_STEPS or busy_ns.min() <= 0:
+        return None
+    rank = np.argsort(np.argsort(busy_ns, kind="stable"), kind="stable")
+    order = float(np.corrcoef(rank, np.arange(n))[0, 1])
+    first, last = np.median(busy_ns[: n // 4]), np.median(busy_ns[-(n // 4) :])
+    change = float(last / first) - 1
+    if abs(order) < DRIFT_ORDER or abs(change) < DRIFT_SHARE:
+        return None
+    return round(change, 6)

@@ -91,7 +91,11 @@ class Dropped:
 
 @dataclass(frozen=True)
 class StepFacts:
-    """The steady steps. `kernel_sum_ms` adds durations, overlaps counted twice."""
+    """The steady steps. `kernel_sum_ms` adds durations, overlaps counted twice.
+
+    `drift_share` is how much slower the last steps are than the first, where steps change
+    steadily, see `tracebook.regimes`.
+    """
 
     found: int
     kept: int
@@ -103,6 +107,7 @@ class StepFacts:
     kernel_sum_ms: Summary
     tokens_per_s: float | None
     regimes: tuple[Regime, ...] = ()
+    drift_share: float | None = None
 
     @property
     def idle_share(self) -> float:

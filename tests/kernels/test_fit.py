@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tracebook.checkpoint.plan import Read
-from tracebook.kernels import fit as fit_module
+from tracebook.kernels import habits as habits_module
 from tracebook.kernels.align import Match, build_runs
 from tracebook.kernels.fit import (
     bytes_of,
@@ -329,4 +329,4 @@ def test_bias_is_bounded():
     column = column_of([K("a", 5 * stream_ns(10 * MB), "")] * 9, named=False)
     matches = [Match(i, i + 1, i, i + 1) for i in range(9)]
     habits = learn_habits(column, build_runs(reads), matches, GBPS)
-    assert habits.bias.tolist() == [fit_module.MAX_BIAS]
+    assert habits.bias.tolist() == [habits_module.MAX_BIAS]

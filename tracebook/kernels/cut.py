@@ -52,25 +52,27 @@ def find_cut(zones: list[Zone], facts: Facts, gap_ns: Floats, step_marker: Bools
         gap_ns: Median idle time before each position.
         step_marker: Positions whose name marks the preparation of a step.
     """
-    best: list[tuple[float, int]] = []
+    best: list[tuple[float, int, bool]] = []
     for zone in zones:
         prior = CUTTABLE.get((zone.before.name, zone.after.name))
         if prior is None:
             continue
         candidates = [*zone.positions, zone.next_mark.position]
         previous = zone.first_mark.position
-        scored: list[tuple[float, int, int]] = []
+        scored: list[tuple[float, int, int, bool]] = []
         ahead = _marker_ahead(candidates, facts, step_marker)
         for number, position in enumerate(candidates):
             score = prior + ahead[number] + _evidence(facts, gap_ns, previous, position)
-            scored.append((score, -len(scored), position))
+            scored.append((score, -len(scored), position, ahead[number] > 0 or prior > 0))
             previous = position
-        score, _, position = max(scored)
-        best.append((score, position))
+        score, _, position, likely = max(scored)
+        best.append((score, position, likely))
     if not best:
         return Cut(int(np.argmax(gap_ns)), certain=False)
     best.sort(reverse=True)
-    certain = len(best) == 1 or best[0][0] - best[1][0] > MARGIN
+    # A step that begins with the drafter is the rarer kind: a pause alone does not prove it,
+    # since an engine that synchronises after the verify pass leaves one there as well.
+    certain = len(best) == 1 or (best[0][2] and best[0][0] - best[1][0] > MARGIN)
     return Cut(best[0][1], certain)
 
 

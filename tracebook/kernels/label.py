@@ -70,7 +70,7 @@ def label_kernels(
         notices.append(
             Notice(
                 "step_edge_uncertain",
-                "Where a step begins is not certain: two places fit about equally well.",
+                "Where a step begins is not certain: another place fits about as well.",
                 "Phase times are not affected, only which step an edge kernel belongs to.",
             )
         )
