@@ -26,6 +26,8 @@ RUN_FILE = "run.toml"
 #: What a checkpoint's name begins with where its headers are to be read from the hub.
 REMOTE = "hub://"
 
+#: No file system takes a longer path, and asking it fails.
+_LONGEST_PATH = 4_096
 _METHODS: tuple[str, ...] = get_args(DraftMethod)
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3", "float8_e5m2", "fp8", "int8")
 
@@ -151,12 +153,12 @@ def load_run(path: Path) -> RunDescription:
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise RunDescriptionError(
             f"The run description {path} cannot be read: {error.strerror}.",
             "Give a TOML file with --run, or leave the option out.",
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise RunDescriptionError(
             f"The run description {path} is not valid TOML: {error}.",
             "Correct the line named, or describe the run with flags.",
@@ -213,6 +215,11 @@ def _checked(where: str, key: _Key, value: Any, base: Path) -> Any:
         if key.kind == "choice" and value not in key.choices:
             raise RunDescriptionError(
                 f"{where} cannot be {value!r}.", _did_you_mean(value, key.choices)
+            )
+        if key.kind == "path" and (len(value) > _LONGEST_PATH or "\0" in value):
+            raise RunDescriptionError(
+                f"{where} cannot be a path: {value[:40]!r}, {len(value):,} letters.",
+                "Give a checkpoint's directory, file, header bundle or hub id.",
             )
         return resolve_source(value, base) if key.kind == "path" else value
     if key.kind == "switch":

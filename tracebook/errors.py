@@ -14,20 +14,23 @@ class TracebookError(Exception):
 
     Attributes:
         message: One sentence: what is wrong and where.
-        hint: What to do next, or None.
+        hint: What to do next; where none is given, what its class advises, or None.
         exit_code: Exit status of the process.
     """
 
     exit_code = 1
+    advice: str | None = None
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint if hint is not None else self.advice
 
 
 class TraceError(TracebookError):
     """The trace file cannot be used."""
+
+    advice = "Look at it with `tracebook doctor`, or repeat the export."
 
 
 class NotATrace(TraceError):
@@ -53,17 +56,25 @@ class NsysError(TracebookError):
 class CheckpointError(TracebookError):
     """A checkpoint cannot be read or understood."""
 
+    advice = "Give a checkpoint's directory, a .safetensors or .gguf file, or a header bundle."
+
 
 class BadHeader(CheckpointError):
     """A safetensors header breaks the format."""
+
+    advice = "Check that it is what it should be, and fetch the file again."
 
 
 class RunDescriptionError(TracebookError):
     """run.toml or a flag says something that cannot be."""
 
+    advice = "docs/tour.md shows a run description; every key has a flag of the same meaning."
+
 
 class RuleError(TracebookError):
     """A kernel rule file is wrong (message carries file and rule)."""
+
+    advice = "docs/rules.md tells how rules are written."
 
 
 class ReportVersionError(TracebookError):

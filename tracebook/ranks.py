@@ -121,7 +121,7 @@ class Ranks:
                 tuple(Report.from_json(json.dumps(entry)) for entry in document["ranks"]),
                 tuple(LeftOut(**entry) for entry in document["left_out"]),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ReportVersionError(
                 f"The saved reports are damaged: {error!r}.",
                 "Make them again with `tracebook report RUN --all-ranks --format json -o FILE`.",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from tracebook.checkpoint.safetensors_header import FileHeader, read_file_header
 from tracebook.errors import BadHeader, CheckpointError
 from tracebook.notices import Notice
+from tracebook.printable import printable
 
+_LONGEST_NAME = 1_000
 INDEX_NAME = "model.safetensors.index.json"
 
 #: Where huggingface_hub leaves unfinished downloads: in its cache, and beside a local copy.
@@ -82,12 +85,20 @@ def indexed_files(index: dict[str, Any], name: str) -> list[str]:
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{name}: the index has no weight_map.")
-    files = list(dict.fromkeys(weight_map.values()))
-    for file in files:
-        # A file outside the directory is never what a checkpoint means.
-        if not isinstance(file, str) or Path(file).is_absolute() or ".." in Path(file).parts:
-            raise CheckpointError(f"{name}: the index names {file!r}, which is not a file here.")
-    return files
+    for file in weight_map.values():
+        if not _is_name_below(file):
+            raise CheckpointError(
+                f"{name}: the index names {str(file)[:80]!r}, which is not a file here.",
+                "The index is damaged, or not of this checkpoint: fetch it again.",
+            )
+    return list(dict.fromkeys(weight_map.values()))
+
+
+def _is_name_below(file: Any) -> bool:
+    """A file outside the directory is never what a checkpoint means."""
+    if not isinstance(file, str) or not 0 < len(file) <= _LONGEST_NAME or printable(file) != file:
+        return False
+    return not Path(file).is_absolute() and ".." not in Path(file).parts
 
 
 def stray_notices(strays: list[str]) -> tuple[Notice, ...]:
@@ -108,7 +119,7 @@ def _without_copies(path: Path, wanted: list[str]) -> tuple[list[str], tuple[Not
     seen: dict[Path, str] = {}
     notices = []
     for name in wanted:
-        real = (path / name).resolve()
+        real = Path(os.path.realpath(path / name))  # unlike resolve(), takes links in a circle
         if real in seen:
             notices.append(
                 Notice("same_file", f"{name} and {seen[real]} are one file; counted once.")

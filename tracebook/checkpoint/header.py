@@ -7,6 +7,7 @@ Out: a `Checkpoint` with one row per tensor, bytes from `data_offsets` alone.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -188,7 +189,7 @@ def _display_name(source: str | Path) -> str:
     if path.parent.name == "snapshots" and path.parents[1].name.startswith("models--"):
         # In a Hugging Face cache the directory is named by its commit.
         return path.parents[1].name.removeprefix("models--").replace("--", "/")
-    name = path.resolve().name
+    name = Path(os.path.realpath(path)).name
     for ending in (".gz", ".json", ".headers", ".safetensors", ".gguf"):
         name = name.removesuffix(ending)
     return name

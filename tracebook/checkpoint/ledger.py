@@ -196,7 +196,7 @@ def _siblings(signature: str) -> tuple[Sibling, ...]:
 
 def _with_layers(modules: pl.DataFrame) -> pl.DataFrame:
     """Add the layer index, and per layer whether its token mixing is attention or recurrent."""
-    number = pl.col("module").str.extract(r"(?:^|\.)(\d+)(?:\.|$)", 1).cast(pl.Int32)
+    number = pl.col("module").str.extract(r"(?:^|\.)(\d+)(?:\.|$)", 1).cast(pl.Int32, strict=False)
     # A layer without a number (EAGLE's `midlayer`) is the only one of its model.
     modules = modules.with_columns(layer=pl.when(pl.col("in_layer")).then(number.fill_null(0)))
     modules = _with_mtp_layers(modules)

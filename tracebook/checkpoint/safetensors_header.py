@@ -18,6 +18,7 @@ from typing import Any
 
 from tracebook.errors import BadHeader
 from tracebook.notices import Notice
+from tracebook.printable import printable
 
 #: Bits per element of every dtype that safetensors 0.8 defines.
 DTYPE_BITS: dict[str, int] = {
@@ -50,6 +51,9 @@ MAX_HEADER_BYTES = 100_000_000
 
 #: Sizes are 64-bit in the format.
 _LARGEST = 2**63 - 1
+
+#: The most that any framework gives a tensor; products of many more would take hours.
+_MOST_SIZES = 64
 
 _LFS_START = b"version https://git-lfs"
 _ENTRY_KEYS = ("dtype", "shape", "data_offsets")
@@ -198,7 +202,8 @@ def check_entries(file: FileHeader) -> TensorColumns:
         begins = [entry["data_offsets"][0] for _, entry in entries]
         ends = [entry["data_offsets"][1] for _, entry in entries]
         well_formed = (
-            all(
+            all(len(shape) <= _MOST_SIZES for shape in shapes)
+            and all(
                 type(value) is int and 0 <= value <= _LARGEST for shape in shapes for value in shape
             )
             and all(type(value) is int for value in begins)
@@ -210,6 +215,9 @@ def check_entries(file: FileHeader) -> TensorColumns:
         well_formed = False
     if not well_formed:
         raise _malformed(file.name, entries)
+    if printable(everything := "".join(names)) != everything:
+        odd = next(name for name in names if printable(name) != name)
+        raise BadHeader(f"{file.name}: the name of tensor {odd[:80]!r} has control characters.")
     _check_layout(file.name, names, begins, ends)
     sizes = [end - begin for begin, end in zip(begins, ends, strict=True)]
     unknown = _check_sizes(file.name, names, dtypes, shapes, sizes)
@@ -225,6 +233,9 @@ def _malformed(name: str, entries: list[tuple[str, Any]]) -> BadHeader:
         values = [*_as_list(entry["shape"]), *_as_list(entry["data_offsets"])]
         numbers = all(type(value) is int and 0 <= value <= _LARGEST for value in values)
         pair = len(_as_list(entry["data_offsets"])) == 2
+        many = len(_as_list(entry["shape"])) > _MOST_SIZES
+        if many:
+            return BadHeader(f"{name}: tensor {key!r} has more than {_MOST_SIZES} sizes.")
         if not numbers or not pair or type(entry["dtype"]) is not str:
             return BadHeader(
                 f"{name}: tensor {key!r} has a malformed entry: shape {entry['shape']!r}, "

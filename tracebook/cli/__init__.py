@@ -194,8 +194,22 @@ def main(args: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
+#: Names that come from a file can be a megabyte long.
+_LONGEST_MESSAGE = 2_000
+
+
+def _shortened(text: str) -> str:
+    cut = len(text) - _LONGEST_MESSAGE
+    return (
+        text
+        if cut <= 0
+        else f"{text[: _LONGEST_MESSAGE // 2]} ... {text[-_LONGEST_MESSAGE // 2 :]}"
+    )
+
+
 def _tell(message: str, hint: str | None, *, debug: bool) -> None:
     """Print an error for people."""
+    message, hint = _shortened(message), hint and _shortened(hint)
     if debug:
         click.echo(printable(traceback.format_exc(), lines=True), err=True, nl=False)
     click.echo(f"Error: {printable(message, lines=True)}", err=True)

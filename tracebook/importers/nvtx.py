@@ -53,6 +53,7 @@ CALL_COLUMNS: dict[str, tuple[str, ...]] = {
 }
 #: Longer texts are of no engine, and a pattern may need the square of a length.
 _LONGEST_TEXT = 20_000
+_MOST_DIGITS = 6  # of a layer's index
 _PID_SHIFT, _PID_MASK = 24, 0xFF_FFFF
 
 
@@ -232,5 +233,7 @@ def _scope_of(text: str, rules: tuple[ScopeRule, ...]) -> tuple[int, int | None]
         match = rule.pattern.fullmatch(text) if text.startswith(rule.starts) else None
         if match is not None:
             layer = match.groupdict().get("layer")
+            if layer is not None and len(layer) > _MOST_DIGITS:
+                return None
             return number, None if layer is None else int(layer)
     return None

@@ -8,6 +8,7 @@ it hands bytes that are not UTF-8 to polars unchecked.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +54,7 @@ def open_sqlite(path: Path, *, shown_as: Path | None = None) -> Iterator[SqliteS
         shown_as: The path that messages name, where it is not `path`.
     """
     shown = shown_as or path
-    path = path.resolve()  # SQLite looks for side files beside the real file
+    path = Path(os.path.realpath(path))  # SQLite looks for side files beside the real file
     try:
         uri = read_only_uri(path, shown)
         connection = connect(uri)

@@ -101,11 +101,17 @@ def parse_rules(text: str, origin: str) -> tuple[Rule, ...]:
     """Read `[[rule]]` tables: class, pattern, example, and perhaps marker."""
     try:
         tables = tomllib.loads(text).get("rule", [])
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise RuleError(f"{origin} is not valid TOML: {error}.") from error
     rules = []
+    if not isinstance(tables, list):
+        raise RuleError(f"{origin}: `rule` is not a list of tables.", "Begin each with [[rule]].")
     for number, table in enumerate(tables, start=1):
         where = f"{origin}, rule {number}"
+        if not isinstance(table, dict) or not all(type(v) is str for v in table.values()):
+            raise RuleError(
+                f"{where}: not a table of texts.", "Put class, pattern and example in quotes."
+            )
         unknown = set(table) - {"class", "pattern", "example", "marker"}
         missing = {"class", "pattern", "example"} - set(table)
         if unknown or missing:
@@ -157,7 +163,7 @@ def parse_json_rules(text: str, origin: str) -> tuple[Rule, ...]:
     """Read the nested JSON object of vLLM's gputrc2graph; categories we lack are left out."""
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise RuleError(f"{origin} is not valid JSON: {error}.") from error
     rules: list[Rule] = []
 

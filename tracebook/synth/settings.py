@@ -80,7 +80,7 @@ def load_settings(path: Path) -> SynthSettings:
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunDescriptionError(
             f"The run description {path} cannot be read: {error}.",
             "Give a TOML file with a [target] table.",
