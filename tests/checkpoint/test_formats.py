@@ -15,6 +15,7 @@ from tracebook.checkpoint.formats import parse_formats
 from tracebook.checkpoint.header import read_checkpoint
 from tracebook.checkpoint.ledger import build_ledger
 from tracebook.errors import RuleError
+from tracebook.printable import printable
 
 N, K = 256, 512
 M = "model.layers.0.mlp.down_proj"
@@ -449,7 +450,8 @@ suffixes = st.sampled_from(
     ["weight", "bias", "weight_scale", "weight_packed", "scales", "qweight", "W_q", "zzz", "scale"]
 )
 names = st.one_of(
-    st.tuples(modules, suffixes).map(".".join), st.text(min_size=1, max_size=20)
+    st.tuples(modules, suffixes).map(".".join),
+    st.text(min_size=1, max_size=20).filter(lambda name: printable(name) == name),
 ).filter(lambda name: name != "__metadata__")
 anything = st.dictionaries(
     names,
