@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -39,7 +40,7 @@ def write_trace(
     """The SQLite file: tables and columns of that schema, rows in the order given."""
     plan, text = schemas()[schema], Strings()
     path.unlink(missing_ok=True)
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         for table, columns in plan["tables"].items():
             db.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
         put = lambda table, found: _insert(db, plan["tables"], table, found)  # noqa: E731
@@ -50,7 +51,6 @@ def write_trace(
             put(table, found)
         text("synthetic trace of an accuracy test")
         put("StringIds", ({"id": number, "value": value} for value, number in text.ids.items()))
-    db.close()
 
 
 def _insert(db: sqlite3.Connection, tables: dict, table: str, found) -> None:

@@ -7,6 +7,7 @@ import itertools
 import json
 import sqlite3
 from collections import Counter, defaultdict
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -32,7 +33,7 @@ def made(request, tmp_path_factory):
 
 def test_one_truth_line_for_each_kernel_in_file_order(made):
     _, folder, truth = made
-    with sqlite3.connect(folder / "trace.sqlite") as db:
+    with closing(sqlite3.connect(folder / "trace.sqlite")) as db:
         rows = db.execute("SELECT rowid, start, end FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
     assert rows == [(int(t["kernel_id"]), int(t["start_ns"]), int(t["end_ns"])) for t in truth]
 
@@ -99,7 +100,7 @@ def test_every_nanosecond_of_a_step_has_one_owner(made):
 
 def test_rows_of_one_graph_launch_share_a_correlation_and_keep_their_nodes(made):
     case, folder, _ = made
-    with sqlite3.connect(folder / "trace.sqlite") as db:
+    with closing(sqlite3.connect(folder / "trace.sqlite")) as db:
         rows = db.execute(
             "SELECT correlationId, graphNodeId, demangledName, gridX "
             "FROM CUPTI_ACTIVITY_KIND_KERNEL"

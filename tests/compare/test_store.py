@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_other_programs_can_read_it(tmp_path):
     store = Store(tmp_path)
     store.tag("main", some(1, 30))
     store.tag("main", some(2, 40))
-    with sqlite3.connect(store.path) as db:
+    with closing(sqlite3.connect(store.path)) as db:
         found = db.execute("select name, steps, target from baselines").fetchall()
         assert found == [("main", 40, "model")]
         rows = db.execute(
