@@ -16,6 +16,7 @@ ORDER = (
     "errors",
     "notices",
     "printable",
+    "drafts",
     "units",
     "phases",
     "phase_styles",
@@ -68,7 +69,7 @@ FORBIDDEN = {("kernels", "synth"), ("synth", "kernels"), ("importers", "synth")}
 
 #: What a command may import while it is only being described.
 LIGHT = {
-    *("tracebook.cli", "tracebook.config", "tracebook.errors", "tracebook.printable"),
+    *("tracebook.cli", "tracebook.config", "tracebook.drafts", "tracebook.errors", "tracebook.printable"),
     *("tracebook.render", "tracebook"),
 }
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import polars as pl
 
+from tracebook.drafts import draft_of
 from tracebook.errors import ReportVersionError
 from tracebook.kernels.nvtx import NvtxAgreement
 from tracebook.notices import Notice
@@ -330,7 +331,8 @@ class Report:
 
     def save(self, path: str | Path, *, steps: bool = False) -> None:
         """Write the JSON to a file; `steps` as in `to_json`."""
-        Path(path).write_text(self.to_json(steps=steps), encoding="utf-8")
+        with draft_of(Path(path)) as draft:
+            draft.write_text(self.to_json(steps=steps), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

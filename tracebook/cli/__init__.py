@@ -10,9 +10,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import click
@@ -98,8 +102,30 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
 }
 
-#: Exit status of a program that was stopped by SIGINT, and of one whose reader left.
-_INTERRUPTED, _READER_LEFT = 130, 141
+#: Exit status of a program that was stopped by SIGINT or SIGTERM, and of one whose reader left.
+_INTERRUPTED, _TERMINATED, _READER_LEFT = 130, 143, 141
+
+
+class _Terminated(BaseException):
+    """SIGTERM came: drafts are removed on the way out."""
+
+
+@contextmanager
+def _stopped_in_order() -> Iterator[None]:
+    """Let SIGTERM raise, where nobody else has a use for it, as SIGINT does."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _remember_debug(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
@@ -172,12 +198,15 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status (the one error boundary)."""
     state = {"debug": False}
     try:
-        status = cli.main(
-            args=None if args is None else list(args),
-            prog_name="tracebook",
-            obj=state,
-            standalone_mode=False,
-        )
+        with _stopped_in_order():
+            status = cli.main(
+                args=None if args is None else list(args),
+                prog_name="tracebook",
+                obj=state,
+                standalone_mode=False,
+            )
+    except _Terminated:
+        return _TERMINATED
     except click.exceptions.Abort:
         click.echo("Interrupted.", err=True)
         return _INTERRUPTED
@@ -187,6 +216,16 @@ def main(args: Sequence[str] | None = None) -> int:
     except TracebookError as error:
         _tell(error.message, error.hint, debug=state["debug"])
         return error.exit_code
+    except OSError as error:  # a full disk behind stdout, a file that went away
+        what = error.filename if isinstance(error.filename, str) else "A file or the output"
+        sentence = f"{what} cannot be used: {error.strerror or error}."
+        _tell(sentence, "Check that it is there and that the disk has room.", debug=state["debug"])
+        return 1
+    except MemoryError:
+        _tell(
+            "There is not enough memory.", "Look at a part with --steps 200.", debug=state["debug"]
+        )
+        return 1
     except Exception as error:
         sentence = f"This is a fault in tracebook: {type(error).__name__}: {error}."
         _tell(sentence, "Run `tracebook --debug ...` and report the trace.", debug=state["debug"])

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tracebook.cli.options import replacing, run_options
+from tracebook.drafts import write_parquet
 
 
 @click.command(
@@ -46,4 +47,4 @@ def kernels_command(trace: Path, output: str, unclassified: bool, **options: Any
             if output.endswith(".csv"):
                 table.rows.write_csv(draft)
             else:
-                table.rows.write_parquet(draft)
+                write_parquet(table.rows, draft)

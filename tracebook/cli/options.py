@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from tracebook.config import DTYPES, DraftMethod
+from tracebook.drafts import draft_of
 from tracebook.errors import TracebookError
 
 if TYPE_CHECKING:
@@ -157,14 +157,11 @@ def replacing(path: Path, *, source: Path) -> Iterator[Path]:
         raise TracebookError(
             f"The output {path} is the input itself.", "Give another path with --output."
         )
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        yield draft
-        draft.replace(path)
+        with draft_of(path) as draft:
+            yield draft
     except OSError as error:
         raise TracebookError(
             f"{path} cannot be written: {error.strerror or error}.",
             "Check that the directory exists and has room.",
         ) from error
-    finally:
-        draft.unlink(missing_ok=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from tracebook.cli.options import replacing
+
 
 @click.command(
     "synth", epilog="Example: tracebook synth fixtures/mtp3/run.toml -o made.sqlite --steps 2"
@@ -39,12 +41,17 @@ def synth_command(
     The run is described as for `report`, with an optional [synth] table for times, gaps
     and steps. The file says inside that it is synthetic.
     """
+    from tracebook.errors import RunDescriptionError
     from tracebook.synth import synthesize
     from tracebook.synth.truth import check_truth_path, write_truth
 
     if truth is not None:
         check_truth_path(truth)
-    made = synthesize(run_file, output, steps=steps, seed=seed, schema=schema)
-    if truth is not None:
-        write_truth(made.truth, truth)
+    if output.exists():
+        raise RunDescriptionError(f"{output} exists already.", "Remove it or give another name.")
+    with replacing(output, source=run_file) as draft:
+        made = synthesize(run_file, draft, steps=steps, seed=seed, schema=schema)
+        if truth is not None:
+            with replacing(truth, source=run_file) as truth_draft:
+                write_truth(made.truth, truth_draft)
     click.echo(f"{output}: {made.truth.height:,} kernels, {made.settings.steps} steps.", err=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from tracebook.cache import cached, find_cached
+from tracebook.drafts import write_parquet
 from tracebook.errors import TraceError
 from tracebook.importers.sniff import Kind, sniff
 from tracebook.notices import Notice
@@ -49,13 +50,14 @@ def make_sidecar(path: Path) -> Path:
     def make(folder: Path) -> None:
         trace = read_trace(path)
         folder.mkdir()
-        trace.kernels.write_parquet(
+        write_parquet(
+            trace.kernels,
             folder / "kernels.parquet",
             compression="zstd",
             compression_level=1,
             row_group_size=_ROW_GROUP,
         )
-        trace.names.write_parquet(folder / "names.parquet")
+        write_parquet(trace.names, folder / "names.parquet")
         (folder / "info.json").write_text(_info_text(trace.info), encoding="utf-8")
 
     return cached(_FOLDER, path, _SUFFIX, make, key=sidecar_key(path))

@@ -6,6 +6,7 @@ through sqlite-utils, the many rows through executemany on its connection.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ def write_export(
         database.table("StringIds").insert_all(strings.rows())
         database.conn.commit()
         database.vacuum()
+    except sqlite3.Error as error:
+        raise OSError(None, f"SQLite says: {error}") from error
     finally:
         database.close()
 

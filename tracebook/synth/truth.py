@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
+from tracebook.drafts import write_parquet
 from tracebook.errors import RunDescriptionError
 from tracebook.synth.timeline import Capture
 
@@ -105,6 +106,6 @@ def write_truth(truth: pl.DataFrame, path: Path) -> None:
     """
     check_truth_path(path)
     if path.suffix == ".parquet":
-        truth.write_parquet(path)
+        write_parquet(truth, path)
     else:
         truth.write_csv(path)
