@@ -16,6 +16,9 @@ from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.sequence import Floats, Ints
 from tracebook.notices import Notice
 
+#: Products that end a group: one, or two where kernels of a layer may have changed places
+#: (start order, parallel streams). No layer has fewer than two unless it is one kernel.
+PRODUCTS_BETWEEN = (1, 2)
 #: Names are telling enough for a missing kind of kernel to be a finding when the kernels
 #: without a class take at most this share of the time.
 NAMELESS_SHARE = 0.03
@@ -29,21 +32,23 @@ class Mixers:
     recurrence: int
 
 
-def count_mixers(kernel_class: Ints) -> Mixers:
-    """Count groups of token-mixing kernels; a matrix product between two ends a group.
+def count_mixers(kernel_class: Ints, products: int = 1) -> Mixers:
+    """Count groups of token-mixing kernels.
 
     Args:
         kernel_class: Index into CLASSES per template position.
+        products: A group ends with so many matrix products between two of its kind.
     """
     counts = {"attention": 0, "gdn": 0}
     last: str | None = None
+    passed = 0
     for name in np.array(CLASSES)[kernel_class].tolist():
         if name in ("gemm", "unknown"):
-            last = None
+            passed += 1
         elif name in counts:
-            if last is None:
+            if name != last or passed >= products:
                 counts[name] += 1
-            last = name
+            last, passed = name, 0
     return Mixers(counts["attention"], counts["gdn"])
 
 
@@ -63,7 +68,9 @@ def check_layers(plan: Plan, kernel_class: Ints, duration_ns: Floats) -> Notice 
     Returns:
         A notice where they differ; None where they agree or names do not tell.
     """
-    found, said = count_mixers(kernel_class), expected_mixers(plan)
+    said = expected_mixers(plan)
+    counts = [count_mixers(kernel_class, products) for products in PRODUCTS_BETWEEN]
+    found = said if said in counts else counts[0]
     names = np.array(CLASSES)[kernel_class]
     nameless = float(duration_ns[names == "unknown"].sum() / max(float(duration_ns.sum()), 1.0))
     if found.attention + found.recurrence == 0:
