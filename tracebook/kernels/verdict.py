@@ -210,7 +210,8 @@ def _phase_notices(fit: Fit, column: Column, plan: Plan) -> list[Notice]:
                 Notice(
                     "phase_unlike_rest",
                     f"{phase} reads at {ratio:.2f} times the bandwidth of the other phases.",
-                    "Its checkpoint may not be the one that ran; or it really is slower.",
+                    "Its checkpoint may not be the one that ran, or the others do more than read "
+                    "weights (a large batch, prefill), or it really is as fast or slow.",
                 )
             )
     return notices
