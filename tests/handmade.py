@@ -10,7 +10,7 @@ from tracebook.account import account
 from tracebook.checkpoint import Plan
 from tracebook.checkpoint.plan import Block, Read
 from tracebook.config import RunDescription
-from tracebook.kernels.labels import ROW_SCHEMA, STEP_SCHEMA, Labelled, Verdict
+from tracebook.kernels.labels import ROW_SCHEMA, STEP_SCHEMA, Labelled, LabelledKernels, Verdict
 from tracebook.machine import Machine
 from tracebook.report import Report
 from tracebook.trace import KERNEL_SCHEMA, NAME_SCHEMA, Gpu, Trace, TraceInfo
@@ -49,7 +49,7 @@ def labelled_run(
     ]  # fmt: skip
     windows = [(step, step * STEP_NS, (step + 1) * STEP_NS, len(STEP)) for step in range(steps)]
     return Labelled(
-        rows=pl.DataFrame(rows, schema=ROW_SCHEMA, orient="row"),
+        kernels=LabelledKernels.of(pl.DataFrame(rows, schema=ROW_SCHEMA, orient="row")),
         steps=pl.DataFrame(windows, schema=STEP_SCHEMA, orient="row"),
         found=steps + 2,
         dropped=(("cut at the edge", 2),),

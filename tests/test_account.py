@@ -17,6 +17,7 @@ from handmade import (
 from tracebook.account import account, shown
 from tracebook.config import RunDescription
 from tracebook.errors import NoDecodeSteps
+from tracebook.kernels.labels import LabelledKernels
 from tracebook.notices import Notice
 
 
@@ -226,7 +227,10 @@ def test_kernels_of_no_step_count_where_they_run():
         pl.when(pl.col("phase") == "unclassified").then(None).otherwise("step_id").alias("step_id")
     )
     report = account(
-        replace(labelled, rows=rows), trace=make_trace(), machine=MACHINE, run=RunDescription()
+        replace(labelled, kernels=LabelledKernels.of(rows)),
+        trace=make_trace(),
+        machine=MACHINE,
+        run=RunDescription(),
     )
     unknown = by_phase(report)["unclassified"]
     assert unknown.ms.median == 0.04

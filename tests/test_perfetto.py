@@ -66,12 +66,14 @@ def test_json_keeps_every_nanosecond(tracks, examined):
 def test_kernels_without_a_stream_may_overlap(examined):
     from dataclasses import replace
 
+    from tracebook.kernels.labels import LabelledKernels
+
     rows = examined.labelled.rows.head(4).with_columns(
         stream=pl.lit(None, pl.Int64),
         start_ns=pl.Series([0, 5, 6, 20]),
         end_ns=pl.Series([10, 9, 8, 30]),
     )
-    labelled = replace(examined.labelled, rows=rows)
+    labelled = replace(examined.labelled, kernels=LabelledKernels.of(rows))
     tracks = tracks_of(replace(examined, labelled=labelled))
     lanes = {track.name: len(track.slices) for track in tracks.tracks if "stream" in track.name}
     assert lanes == {"stream unknown": 2, "stream unknown (2)": 1, "stream unknown (3)": 1}

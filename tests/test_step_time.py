@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracebook.kernels.labels import ROW_SCHEMA, STEP_SCHEMA
-from tracebook.step_time import ConservationError, group, share_out, sum_per_step, time_per_step
+from tracebook.kernels.labels import ROW_SCHEMA, STEP_SCHEMA, LabelledKernels
+from tracebook.step_time import ConservationError, group, per_step, share_out
 
 kernels = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from("abc")), max_size=12
@@ -20,14 +20,19 @@ kernels = st.lists(
 borders = st.lists(st.integers(0, 80), min_size=2, max_size=5, unique=True).map(sorted)
 
 
-def rows_of(kernels: list[tuple[int, int, str]]) -> pl.DataFrame:
+def kernels_of(
+    kernels: list[tuple[int, int, str]], steps: list[int | None] | None = None
+) -> LabelledKernels:
     columns = {
         "kernel_id": range(len(kernels)),
         "start_ns": [start for start, _, _ in kernels],
         "end_ns": [start + length for start, length, _ in kernels],
         "phase": [phase for _, _, phase in kernels],
+        "step_id": steps or [None] * len(kernels),
     }
-    return pl.DataFrame(columns, schema={name: ROW_SCHEMA[name] for name in columns})
+    return LabelledKernels.of(
+        pl.DataFrame(columns, schema={name: ROW_SCHEMA[name] for name in columns})
+    )
 
 
 def steps_of(borders: list[int]) -> pl.DataFrame:
@@ -50,9 +55,9 @@ def owners_by_counting(kernels: list[tuple[int, int, str]], start: int, end: int
 
 @given(kernels, borders)
 def test_every_nanosecond_has_the_owner_that_started_first(kernels, borders):
-    time = share_out(rows_of(kernels), steps_of(borders))
-    groups = group(time.rows, ("phase",))
-    owned = time_per_step(groups, time.owned, time.steps)
+    time = share_out(kernels_of(kernels), steps_of(borders))
+    groups = group(time.labels, ("phase",))
+    owned = per_step(groups, time.owned)
     for step, (start, end) in enumerate(itertools.pairwise(borders)):
         counted = owners_by_counting(kernels, start, end)
         assert time.idle_ns[step] == counted.pop("idle", 0)
@@ -62,39 +67,50 @@ def test_every_nanosecond_has_the_owner_that_started_first(kernels, borders):
 
 @given(kernels, borders)
 def test_whole_time_counts_overlaps_twice(kernels, borders):
-    time = share_out(rows_of(kernels), steps_of(borders))
+    time = share_out(kernels_of(kernels), steps_of(borders))
     expected = sum(
         max(0, min(start + length, borders[-1]) - max(start, borders[0]))
         for start, length, _ in kernels
     )
-    assert time.whole.ns.sum() == expected
+    assert time.whole.sum() == expected
 
 
 def test_steps_with_a_gap_between_them_do_not_count_the_gap():
     steps = pl.DataFrame([(0, 0, 10, 1), (1, 30, 40, 1)], schema=STEP_SCHEMA, orient="row")
-    time = share_out(rows_of([(5, 30, "a")]), steps)
-    assert time.owned.ns.tolist() == [5, 5]
+    time = share_out(kernels_of([(5, 30, "a")]), steps)
+    assert time.owned.tolist() == [[5, 5]]
+    assert time.pieces.tolist() == [2]
     assert time.idle_ns.tolist() == [5, 5]
 
 
 def test_ties_go_to_the_smaller_kernel_id():
-    time = share_out(rows_of([(0, 4, "b"), (0, 9, "a")]), steps_of([0, 10]))
-    groups = group(time.rows, ("phase",))
-    owned = time_per_step(groups, time.owned, 1)
+    time = share_out(kernels_of([(0, 4, "b"), (0, 9, "a")]), steps_of([0, 10]))
+    groups = group(time.labels, ("phase",))
+    owned = per_step(groups, time.owned)
     assert dict(zip([key[0] for key in groups.keys], owned[:, 0], strict=True)) == {"a": 5, "b": 4}
 
 
 def test_overlapping_steps_are_a_fault():
     steps = pl.DataFrame([(0, 0, 10, 1), (1, 9, 20, 1)], schema=STEP_SCHEMA, orient="row")
     with pytest.raises(ConservationError, match="overlap"):
-        share_out(rows_of([(0, 5, "a")]), steps)
+        share_out(kernels_of([(0, 5, "a")]), steps)
 
 
 def test_sums_follow_the_step_a_kernel_belongs_to():
-    rows = rows_of([(0, 5, "a"), (5, 5, "a"), (6, 1, "b")]).with_columns(
-        step_id=pl.Series([4, 9, None], dtype=pl.Int64)
-    )
+    listed = [(0, 5, "a"), (5, 5, "a"), (6, 1, "b"), (20, 1, "b"), (30, 1, "b")]
     steps = pl.DataFrame([(4, 0, 5, 1), (9, 5, 10, 1)], schema=STEP_SCHEMA, orient="row")
-    groups = group(rows, ("phase",))
-    sums = sum_per_step(groups, rows, np.array([10, 20, 40]), steps)
-    assert sums.tolist() == [[10, 20], [0, 0]]
+    time = share_out(kernels_of(listed, [4, 9, None, 5, 12]), steps)
+    groups = group(time.labels, ("phase",))
+    assert per_step(groups, time.kernels).tolist() == [[1, 1], [0, 0]]
+    assert per_step(groups, time.kernels, np.array([10, 40])).tolist() == [[10, 10], [0, 0]]
+
+
+def test_kernels_in_several_chunks(monkeypatch):
+    """Where a chunk ends makes no difference."""
+    listed = [(7 * n % 50, 1 + n % 9, "abc"[n % 3]) for n in range(40)]
+    listed.sort()
+    whole = share_out(kernels_of(listed), steps_of([3, 20, 41, 70]))
+    monkeypatch.setattr("tracebook.step_time._CHUNK", 7)
+    parts = share_out(kernels_of(listed), steps_of([3, 20, 41, 70]))
+    for name in ("owned", "whole", "kernels", "pieces", "idle_ns"):
+        assert (getattr(whole, name) == getattr(parts, name)).all()

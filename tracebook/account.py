@@ -40,15 +40,7 @@ from tracebook.report import (
 )
 from tracebook.stats import summarise_ns
 from tracebook.step_detail import median_step, step_samples
-from tracebook.step_time import (
-    Groups,
-    Ints,
-    StepTime,
-    group,
-    share_out,
-    sum_per_step,
-    time_per_step,
-)
+from tracebook.step_time import Groups, Ints, StepTime, group, per_step, share_out
 from tracebook.trace import Trace
 from tracebook.traffic import Models, Movement, StepTraffic, step_traffic, together
 from tracebook.units import floor_ms, gbps, ms, percent, rounded
@@ -85,7 +77,7 @@ def account(
             "No steady decode step was kept, so there is nothing to account for.",
             "Record more decode steps, or look at the kernels with `tracebook kernels`.",
         )
-    time = share_out(labelled.rows, labelled.steps)
+    time = share_out(labelled.kernels, labelled.steps)
     traffic = _traffic(labelled, time, run, models)
     labelled = replace(labelled, notices=(*labelled.notices, *traffic.notices))
     run_facts = _run_facts(run, labelled.plan, traffic)
@@ -104,7 +96,7 @@ def account(
         layer_rows=_part_rows(labelled, time, machine, ("phase", "layer")),
         matrix_rows=_part_rows(labelled, time, machine, ("phase", "op", "matrix")),
         step_samples=step_samples(time, labelled.steps),
-        median_step=median_step(time, labelled.steps, trace.names),
+        median_step=median_step(time, labelled, trace.names),
     )
     return cautions(report, labelled, machine)
 
@@ -146,7 +138,7 @@ def _traffic(
     trusted = labelled.verdict is not None and labelled.verdict.bytes_trusted
     if models is None or labelled.plan is None or not trusted:
         return StepTraffic()
-    replay_seen = bool((time.rows["phase"] == Phase.REPLAY).any())
+    replay_seen = bool((time.labels["phase"] == Phase.REPLAY).any())
     return step_traffic(models, labelled.plan, run, replay_seen=replay_seen)
 
 
@@ -185,8 +177,6 @@ def _run_facts(run: RunDescription, plan: Plan | None, traffic: StepTraffic) -> 
 
 
 def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | None) -> StepFacts:
-    whole = np.zeros(time.steps, dtype=np.int64)
-    np.add.at(whole, time.whole.step, time.whole.ns)
     wall_ms = summarise_ns(time.wall_ns)
     busy_ns = time.wall_ns - time.idle_ns
     regimes = find_regimes(busy_ns)
@@ -198,7 +188,7 @@ def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | Non
         wall_ms=wall_ms,
         busy_ms=summarise_ns(busy_ns),
         idle_ms=summarise_ns(time.idle_ns),
-        kernel_sum_ms=summarise_ns(whole),
+        kernel_sum_ms=summarise_ns(time.whole.sum(axis=0)),
         tokens_per_s=rounded(tokens_per_step / wall_ms.median * 1e3) if tokens_per_step else None,
         regimes=regimes,
         drift_share=None if regimes else find_drift(busy_ns),
@@ -208,10 +198,10 @@ def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | Non
 def _phase_rows(
     labelled: Labelled, time: StepTime, machine: Machine, traffic: StepTraffic
 ) -> tuple[PhaseRow, ...]:
-    groups = group(time.rows, ("phase",))
-    owned = time_per_step(groups, time.owned, time.steps)
-    whole = time_per_step(groups, time.whole, time.steps)
-    kernels = _kernels_per_step(groups, time, labelled.steps)
+    groups = group(time.labels, ("phase",))
+    owned = per_step(groups, time.owned)
+    whole = per_step(groups, time.whole)
+    kernels = per_step(groups, time.kernels)
     evidence = _evidence(time)
     wall_ns = int(time.wall_ns.sum())
     rows = []
@@ -282,8 +272,8 @@ def _weight_bytes(labelled: Labelled, phase: str) -> tuple[int | None, Basis | N
 
 def _evidence(time: StepTime) -> dict[str, dict[str, float]]:
     """Per phase, the share of its time that each kind of evidence decided."""
-    groups = group(time.rows, ("phase", "evidence"))
-    totals = time_per_step(groups, time.owned, time.steps).sum(axis=1)
+    groups = group(time.labels, ("phase", "evidence"))
+    totals = per_step(groups, time.owned).sum(axis=1)
     by_phase: dict[str, dict[str, int]] = {}
     for (phase, kind), total in zip(groups.keys, totals, strict=True):
         by_phase.setdefault(str(phase), {})[str(kind)] = int(total)
@@ -315,15 +305,13 @@ def _total(labelled: Labelled, time: StepTime, machine: Machine, rows: Sequence[
 
 def _unclassified(time: StepTime, names: pl.DataFrame) -> Unclassified:
     """Time without a phase, and the kernel names that it went to."""
-    unknown = time.rows.with_columns(
+    unknown = time.labels.with_columns(
         pl.when(pl.col("phase") == Phase.UNCLASSIFIED).then("name_id").alias("unknown_name")
     )
     groups = group(unknown, ("unknown_name",))
-    owned = time_per_step(groups, time.owned, time.steps)
-    per_step = owned.sum(axis=0)
-    pieces = np.zeros(len(groups.keys), dtype=np.int64)
-    code = groups.code[time.owned.row]
-    np.add.at(pieces, code[code >= 0], 1)
+    owned = per_step(groups, time.owned)
+    pieces = per_step(groups, time.pieces[:, None])[:, 0]
+    unknown_ns = owned.sum(axis=0)
     by_id = dict(names.select("name_id", "name").iter_rows())
     listed = [
         UnknownName(
@@ -335,8 +323,8 @@ def _unclassified(time: StepTime, names: pl.DataFrame) -> Unclassified:
         if owned[code].any()
     ]
     return Unclassified(
-        ms=summarise_ns(per_step),
-        share=rounded(int(per_step.sum()) / int(time.wall_ns.sum())),
+        ms=summarise_ns(unknown_ns),
+        share=rounded(int(unknown_ns.sum()) / int(time.wall_ns.sum())),
         names=tuple(sorted(listed, key=lambda entry: (-entry.ms, entry.name))),
     )
 
@@ -345,14 +333,14 @@ def _part_rows(
     labelled: Labelled, time: StepTime, machine: Machine, columns: Sequence[str]
 ) -> tuple[PartRow, ...]:
     """Parts of phases by layer or by matrix; what has none is a part too, so they add up."""
-    keyed = time.rows.with_columns(
+    keyed = time.labels.with_columns(
         pl.col("layer").fill_null(_NO_LAYER), pl.col("op", "matrix").fill_null("")
     )
     groups = group(keyed, columns)
-    owned = time_per_step(groups, time.owned, time.steps)
-    kernels = _kernels_per_step(groups, time, labelled.steps)
-    matched = time.rows["weight_bytes"].fill_null(0).cast(pl.Int64).to_numpy()
-    weights = sum_per_step(groups, time.rows, matched, labelled.steps)
+    owned = per_step(groups, time.owned)
+    kernels = per_step(groups, time.kernels)
+    matched = time.labels["weight_bytes"].fill_null(0).to_numpy()
+    weights = per_step(groups, time.kernels, matched)
     trusted = labelled.verdict is not None and labelled.verdict.bytes_trusted
     rows = []
     for code, key in enumerate(groups.keys):
@@ -384,11 +372,6 @@ def _part_order(row: PartRow) -> tuple[int, int, float, str]:
     phase = [phase.value for phase in Phase].index(row.phase)
     layer = sys.maxsize if row.layer is None else row.layer
     return phase, layer, -row.ms.mean, f"{row.op} {row.matrix}"
-
-
-def _kernels_per_step(groups: Groups, time: StepTime, steps: pl.DataFrame) -> Ints:
-    ones = np.ones(time.rows.height, dtype=np.int64)
-    return sum_per_step(groups, time.rows, ones, steps)
 
 
 def _lower_median(values: Ints) -> int:

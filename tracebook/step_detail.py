@@ -11,8 +11,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import polars as pl
 
+from tracebook.kernels.labels import Labelled
 from tracebook.phases import Phase
-from tracebook.step_time import StepTime, group, time_per_step
+from tracebook.step_time import StepTime, group, per_step
 from tracebook.units import ms
 
 
@@ -101,8 +102,8 @@ def step_samples(time: StepTime, steps: pl.DataFrame) -> StepSamples:
         time: The steps, shared out.
         steps: STEP_SCHEMA.
     """
-    groups = group(time.rows, ("phase",))
-    owned = time_per_step(groups, time.owned, time.steps)
+    groups = group(time.labels, ("phase",))
+    owned = per_step(groups, time.owned)
     by_phase = {str(key[0]): owned[code] for code, key in enumerate(groups.keys)}
     return StepSamples(
         start_ms=tuple(ms(start) for start in steps["start_ns"]),
@@ -116,21 +117,21 @@ def step_samples(time: StepTime, steps: pl.DataFrame) -> StepSamples:
     )
 
 
-def median_step(time: StepTime, steps: pl.DataFrame, names: pl.DataFrame) -> MedianStep:
+def median_step(time: StepTime, labelled: Labelled, names: pl.DataFrame) -> MedianStep:
     """The kernels of the step nearest the median (of equally near ones the first).
 
     Args:
         time: The steps, shared out.
-        steps: STEP_SCHEMA.
+        labelled: The kernels, and the steps.
         names: NAME_SCHEMA.
     """
     away = np.abs(time.wall_ns - np.median(time.wall_ns))
     position = int(np.argmin(away))
-    step = steps.row(position, named=True)
+    step = labelled.steps.row(position, named=True)
     # A kernel of the step before may reach into it: it ran here too.
-    rows = time.rows.filter(
+    rows = labelled.kernels.filter(
         (pl.col("start_ns") < step["end_ns"]) & (pl.col("end_ns") > step["start_ns"])
-    )
+    ).rows.sort("start_ns", "kernel_id")
     by_id = dict(names.select("name_id", "name").iter_rows())
     ids = rows["name_id"].unique(maintain_order=True).to_list()
     place = {name_id: index for index, name_id in enumerate(ids)}

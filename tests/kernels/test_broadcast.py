@@ -24,7 +24,7 @@ PREFILL = "_causal_conv1d_fwd_kernel"
 def run(names, place, bounds):
     kernels = kernels_of(play([K(name, 100, "", pause_ns=10) for name in names])[0])
     placed = Placed(np.array(place), tuple(Slice(a, b) for a, b in bounds), 0, 0)
-    return label_rows(kernels, placed, LABELS), step_frame(kernels, placed)
+    return label_rows(kernels, placed, LABELS).rows, step_frame(kernels, placed)
 
 
 def test_labels_go_to_every_kernel_of_each_step():

@@ -12,7 +12,7 @@ from tracebook.errors import NoDecodeSteps
 from tracebook.kernels import fit as fit_module
 from tracebook.kernels.label import label_kernels
 from tracebook.kernels.labels import ROW_SCHEMA, STEP_SCHEMA
-from tracebook.step_time import group, share_out, time_per_step
+from tracebook.step_time import group, per_step, share_out
 
 from .toy import (
     GBPS,
@@ -82,9 +82,9 @@ def test_phases_and_idle_are_the_wall_time_of_each_step():
     """In integers, recomputed from the durations and pauses that were played."""
     kernels = run_of(lambda: drafted_step(2))
     result = labelled(kernels, drafted_plan(2))
-    time = share_out(result.rows, result.steps)
-    groups = group(time.rows, ("phase",))
-    owned = time_per_step(groups, time.owned, time.steps)
+    time = share_out(result.kernels, result.steps)
+    groups = group(time.labels, ("phase",))
+    owned = per_step(groups, time.owned)
     assert (owned.sum(axis=0) + time.idle_ns == time.wall_ns).all()
     size = len(drafted_step(2))
     for number in range(10):

@@ -17,7 +17,7 @@ from handmade import make_trace
 
 import tracebook
 from tracebook.importers.nvtx import LAUNCH_SCHEMA, scope_rules
-from tracebook.kernels.labels import ROW_SCHEMA, STEP_SCHEMA, Labelled
+from tracebook.kernels.labels import ROW_SCHEMA, STEP_SCHEMA, Labelled, LabelledKernels
 from tracebook.kernels.nvtx import compare_scopes
 from tracebook.report import Report
 
@@ -47,7 +47,7 @@ def compare(rows, launches, pid=PID):
         records.append(record)
         at += duration
     labelled = Labelled(
-        rows=pl.DataFrame(records, schema=pl.Schema(ROW_SCHEMA)),
+        kernels=LabelledKernels.of(pl.DataFrame(records, schema=pl.Schema(ROW_SCHEMA))),
         steps=pl.DataFrame(schema=pl.Schema(STEP_SCHEMA)),
         found=1,
         dropped=(),

@@ -19,10 +19,9 @@ from tracebook.checkpoint.hf_cache import locate
 from tracebook.compare.baseline import Part, Run
 from tracebook.config import RunDescription
 from tracebook.importers.clocks import processor_clock
-from tracebook.kernels.labels import Labelled
 from tracebook.options import Options
 from tracebook.phases import Phase
-from tracebook.step_time import StepTime, group, share_out, sum_per_step, time_per_step
+from tracebook.step_time import StepTime, group, per_step, share_out
 
 _ROLE = ("phase", "layer", "op", "matrix", "kernel_class", "name_id")
 _NO_LAYER = -1
@@ -50,9 +49,9 @@ def run_of(examined: Examined, *, keep_paths: bool = False) -> Run:
     document: dict[str, Any] = json.loads(report.to_json())
     if not keep_paths:
         _drop_paths(document)
-    time = share_out(labelled.rows, labelled.steps)
-    groups = group(time.rows, ("phase",))
-    owned = time_per_step(groups, time.owned, time.steps)
+    time = share_out(labelled.kernels, labelled.steps)
+    groups = group(time.labels, ("phase",))
+    owned = per_step(groups, time.owned)
     order = [phase.value for phase in Phase]
     found = sorted(
         ((str(key[0]), owned[code]) for code, key in enumerate(groups.keys) if owned[code].any()),
@@ -65,7 +64,7 @@ def run_of(examined: Examined, *, keep_paths: bool = False) -> Run:
         phases_ns=dict(found),
         checkpoint_bytes=_checkpoint_bytes(examined.run),
         phases_trusted=labelled.verdict is None or labelled.verdict.phases_trusted,
-        parts=_parts(labelled, time, examined.trace.names),
+        parts=_parts(time, examined.trace.names),
         clock=_clock(examined),
     )
 
@@ -103,15 +102,14 @@ def _checkpoint_bytes(run: RunDescription) -> dict[str, int] | None:
     }
 
 
-def _parts(labelled: Labelled, time: StepTime, names: pl.DataFrame) -> tuple[Part, ...]:
+def _parts(time: StepTime, names: pl.DataFrame) -> tuple[Part, ...]:
     """Kernels by role and name, in the order of phases and layers."""
-    keyed = time.rows.with_columns(
+    keyed = time.labels.with_columns(
         pl.col("layer").fill_null(_NO_LAYER), pl.col("op", "matrix").fill_null("")
     )
     groups = group(keyed, _ROLE)
-    owned = np.median(time_per_step(groups, time.owned, time.steps), axis=1)
-    ones = np.ones(time.rows.height, dtype=np.int64)
-    kernels = np.median(sum_per_step(groups, time.rows, ones, labelled.steps), axis=1)
+    owned = np.median(per_step(groups, time.owned), axis=1)
+    kernels = np.median(per_step(groups, time.kernels), axis=1)
     by_id = dict(names.select("name_id", "name").iter_rows())
     parts = []
     for code, (phase, layer, op, matrix, kernel_class, name_id) in enumerate(groups.keys):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tracebook.checkpoint.plan import Read
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer]
 
 #: Cost of leaving out a kernel or a read that is large against the smallest group that
 #: matters. One wrong duration costs about 3 (the tail is logarithmic), so a read is

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracebook.kernels.assign import Label
-from tracebook.kernels.labels import ROW_SCHEMA, STEP_SCHEMA
+from tracebook.kernels.classes import CLASSES
+from tracebook.kernels.labels import ROW_SCHEMA, SHARED, STEP_SCHEMA, LabelledKernels
 from tracebook.kernels.segments import Placed
-from tracebook.kernels.sequence import Ints, Kernels
+from tracebook.kernels.sequence import Bools, Ints, Kernels
 from tracebook.phases import Phase
 
+#: Up to so many keys more than there are kernels a table is quicker than sorting.
+_FEW_KEYS = 1 << 20
 
-def label_rows(kernels: Kernels, placed: Placed, labels: Sequence[Label]) -> pl.DataFrame:
+
+def label_rows(kernels: Kernels, placed: Placed, labels: Sequence[Label]) -> LabelledKernels:
     """Broadcast the labels of the template to every kernel.
 
     Args:
@@ -23,75 +29,98 @@ def label_rows(kernels: Kernels, placed: Placed, labels: Sequence[Label]) -> pl.
         labels: One per template position.
 
     Returns:
-        ROW_SCHEMA. Kernels of a step that the template does not know inherit the phase of
-        the one before them; kernels outside steps are prefill, warm-up or unclassified.
+        Every kernel. Those of a step that the template does not know inherit the phase of
+        the one before them; those outside steps are prefill, warm-up or unclassified.
     """
-    step = np.full(len(kernels), -1, dtype=np.int64)
+    step = np.full(len(kernels), -1, dtype=np.int32)
     for number, bound in enumerate(placed.bounds):
         step[bound.first : bound.end] = number
-    place = np.where(step >= 0, placed.place, -1)
-    place = _inherit(place, step)
-    outside = _outside_phase(kernels, step)
+    inside = step >= 0
+    outside, phases = _outside_phase(kernels, inside)
+    inserted = inside & (placed.place < 0)
+    index = np.where(inside, placed.place, len(labels) + outside.astype(np.int32))
+    holes = np.flatnonzero(inserted)
+    index[holes] = _inherited(placed.place, step, holes)
     table = pl.DataFrame(
         {
-            "phase": [x.phase for x in labels] + outside[1],
-            "layer": [x.layer for x in labels] + [None] * len(outside[1]),
-            "op": [x.op for x in labels] + [None] * len(outside[1]),
-            "matrix": [x.matrix for x in labels] + [None] * len(outside[1]),
-            "weight_bytes": [x.weight_bytes for x in labels] + [None] * len(outside[1]),
-            "evidence": [x.evidence for x in labels] + ["none"] * len(outside[1]),
-            "pass_index": [x.pass_index for x in labels] + [None] * len(outside[1]),
+            "phase": [x.phase for x in labels] + phases,
+            "layer": [x.layer for x in labels] + [None] * len(phases),
+            "op": [x.op for x in labels] + [None] * len(phases),
+            "matrix": [x.matrix for x in labels] + [None] * len(phases),
+            "weight_bytes": [x.weight_bytes for x in labels] + [None] * len(phases),
+            "evidence": [x.evidence for x in labels] + ["none"] * len(phases),
+            "pass_index": [x.pass_index for x in labels] + [None] * len(phases),
         },
-        schema_overrides={
-            k: ROW_SCHEMA[k] for k in ("layer", "op", "matrix", "weight_bytes", "pass_index")
-        },
+        schema_overrides={k: ROW_SCHEMA[k] for k in SHARED if k not in ("kernel_class", "name_id")},
     )
-    index = np.where(step >= 0, place, len(labels) + outside[0])
-    inserted = (step >= 0) & (np.where(step >= 0, placed.place, 0) < 0)
-    frame = kernels.frame.select(
-        "kernel_id", "kernel_class", "start_ns", "end_ns", "stream", "name_id"
-    ).with_columns(
-        step_id=pl.Series(step, dtype=pl.Int64),
-        _inserted=pl.Series(inserted),
+    label, distinct = _distinct_labels(kernels, table, index, inserted)
+    frame = kernels.frame.select("kernel_id", "start_ns", "end_ns", "stream")
+    labelled = LabelledKernels(frame, step, label, distinct)
+    if (kernels.start_ns[1:] > kernels.start_ns[:-1]).all():
+        return labelled
+    order = np.lexsort((frame["kernel_id"].to_numpy(), kernels.end_ns, kernels.start_ns))
+    return replace(labelled, frame=frame[order], step=step[order], label=label[order])
+
+
+def _distinct_labels(
+    kernels: Kernels, table: pl.DataFrame, index: Ints, inserted: Bools
+) -> tuple[NDArray[np.int32], pl.DataFrame]:
+    """Number per kernel of its label, and the labels: rows of the table with name and class.
+
+    A kernel that was inserted has phase and layer of what it stands in, but reads nothing.
+    """
+    names = len(kernels.name_ids)
+    key = (2 * index.astype(np.int64) + inserted) * names + kernels.name
+    keys, label = _number(key, 2 * len(table) * names)
+    name, row, new = keys % names, keys // names // 2, keys // names % 2 == 1
+    of_name = np.zeros(names, dtype=np.int64)
+    of_name[kernels.name] = kernels.kernel_class
+    told = table[row].with_columns(
+        name_id=pl.Series(kernels.name_ids[name], dtype=pl.Int64),
+        kernel_class=pl.Series([CLASSES[code] for code in of_name[name]], dtype=pl.String),
+        _new=pl.Series(new, dtype=pl.Boolean),
     )
-    rows = pl.concat([frame, table[index]], how="horizontal").with_columns(
-        step_id=pl.when(pl.col("step_id") >= 0).then("step_id"),
-        op=pl.when("_inserted").then("kernel_class").otherwise("op"),
-        matrix=pl.when(~pl.col("_inserted")).then("matrix"),
-        weight_bytes=pl.when(~pl.col("_inserted")).then("weight_bytes"),
-        evidence=pl.when("_inserted").then(pl.lit("neighbour")).otherwise("evidence"),
+    told = told.with_columns(
+        op=pl.when("_new").then("kernel_class").otherwise("op"),
+        matrix=pl.when(~pl.col("_new")).then("matrix"),
+        weight_bytes=pl.when(~pl.col("_new")).then("weight_bytes"),
+        evidence=pl.when("_new").then(pl.lit("neighbour")).otherwise("evidence"),
     )
-    rows = rows.select(list(ROW_SCHEMA)).cast(pl.Schema(ROW_SCHEMA))
-    if (np.diff(kernels.start_ns) > 0).all():
-        return rows
-    return rows.sort(["start_ns", "end_ns", "kernel_id"])
+    return label, told.select(SHARED)
 
 
-def _inherit(place: Ints, step: Ints) -> Ints:
-    """Kernels of a step that the template does not know take the place before them."""
-    index = np.where(place >= 0, np.arange(len(place)), -1)
-    before = np.maximum.accumulate(index)
-    same_step = (before >= 0) & (step[np.maximum(before, 0)] == step)
-    following = np.minimum.accumulate(
-        np.where(place >= 0, np.arange(len(place)), len(place))[::-1]
-    )[::-1]
-    source = np.where(same_step, before, np.minimum(following, len(place) - 1))
-    return np.where(place >= 0, place, place[source])
+def _number(key: Ints, limit: int) -> tuple[Ints, NDArray[np.int32]]:
+    """The distinct keys, all below a limit, in order, and the number of each key among them."""
+    if limit > len(key) + _FEW_KEYS:
+        keys, number = np.unique(key, return_inverse=True)
+        return keys, number.astype(np.int32)
+    seen = np.zeros(limit, dtype=bool)
+    seen[key] = True
+    keys = np.flatnonzero(seen)
+    return keys, (np.cumsum(seen, dtype=np.int32) - 1)[key]
 
 
-def _outside_phase(kernels: Kernels, step: Ints) -> tuple[Ints, list[str]]:
+def _inherited(place: Ints, step: Ints, holes: Ints) -> Ints:
+    """Place before each hole in the same step, else the one behind it."""
+    known = np.flatnonzero((step >= 0) & (place >= 0)) if len(holes) else holes
+    at = np.searchsorted(known, holes)
+    before = known[np.maximum(at - 1, 0)]
+    same_step = (at > 0) & (step[before] == step[holes])
+    behind = known[np.minimum(at, len(known) - 1)]
+    return place[np.where(same_step, before, behind)]
+
+
+def _outside_phase(kernels: Kernels, inside: Bools) -> tuple[Ints, list[str]]:
     """What kernels outside steps are: index into the returned phases, per kernel."""
     phases = [Phase.WARMUP.value, Phase.PREFILL.value, Phase.UNCLASSIFIED.value]
-    inside = step >= 0
-    stretch = np.cumsum(np.diff(inside.astype(np.int8), prepend=0) != 0)
-    prefill = np.isin(stretch, np.unique(stretch[kernels.prefill & ~inside]))
-    first = int(np.flatnonzero(inside)[0])
-    early = np.arange(len(step)) < first
-    kind = np.where(prefill, 1, np.where(early, 0, 2))
-    if early.any() and kernels.prefill[:first].any():
+    edges = np.flatnonzero(np.append(True, inside[1:] != inside[:-1]))
+    prefill = np.logical_or.reduceat(kernels.prefill & ~inside, edges)
+    kind = np.repeat(np.where(prefill, 1, 2).astype(np.int8), np.diff(edges, append=len(inside)))
+    first = int(inside.argmax())
+    kind[:first][kind[:first] != 1] = 0
+    if first and kernels.prefill[:first].any():
         # Before the first step both occur: prefill from its first marker on.
-        begin = int(np.flatnonzero(kernels.prefill[:first])[0])
-        kind[:begin] = 0
+        kind[: int(kernels.prefill[:first].argmax())] = 0
     return kind, phases
 
 

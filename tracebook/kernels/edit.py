@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer]
 
 
 def match_positions(a: Ints, b: Ints, max_edits: int) -> Ints | None:

@@ -46,7 +46,7 @@ def describe_kind(kernels: Kernels, kind: Kind) -> KindInfo:
     for shape, count in shapes.items():
         index = piece.first + first[shape]
         grid = ",".join(str(int(g)) for g in kernels.grid[index])
-        name = kernels.names[int(kernels.frame["name_id"][index])]
+        name = kernels.names[int(kernels.name_ids[kernels.name[index]])]
         lines.append(f"{name}|{grid}|{count}")
     text = "\n".join(sorted(lines))
     signature = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]

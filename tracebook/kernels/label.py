@@ -82,7 +82,7 @@ def label_kernels(
             "Record at least a few dozen decode steps.",
         )
     return Labelled(
-        rows=label_rows(kernels, placed, labels),
+        kernels=label_rows(kernels, placed, labels),
         steps=step_frame(kernels, placed),
         found=len(placed.bounds) + placed.cut_off + placed.isolated + attempt.other_slices,
         dropped=_dropped(placed, attempt),
@@ -107,9 +107,9 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
     return Facts(
         kernel_class=classes,
         duration_ns=template.duration_ns,
-        launch=kernels.launch[template.source],
+        launch=kernels.launch[template.source].astype(np.int64),
         in_graph=kernels.in_graph[template.source],
-        name=kernels.frame["name_id"].to_numpy()[template.source].astype(np.int64),
+        name=kernels.name_ids[kernels.name[template.source]],
         foreign=(
             unmatched_products(attempt.fit, attempt.column)
             if attempt.fit is not None

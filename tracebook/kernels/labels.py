@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracebook.checkpoint.plan import Plan
 from tracebook.notices import Notice
@@ -32,6 +35,19 @@ ROW_SCHEMA: dict[str, pl.DataType] = {
     "name_id": pl.Int64(),
 }
 
+#: Columns of ROW_SCHEMA that kernels share: the same position of another step has the same.
+SHARED = (
+    "phase",
+    "layer",
+    "op",
+    "matrix",
+    "kernel_class",
+    "weight_bytes",
+    "evidence",
+    "pass_index",
+    "name_id",
+)
+
 #: One row per steady step that is kept, in time order. `end_ns` is the start of the
 #: next step where the next follows at once, else the end of the step's last kernel.
 STEP_SCHEMA: dict[str, pl.DataType] = {
@@ -40,6 +56,65 @@ STEP_SCHEMA: dict[str, pl.DataType] = {
     "end_ns": pl.Int64(),
     "kernels": pl.Int64(),
 }
+
+
+@dataclass(frozen=True)
+class LabelledKernels:
+    """Kernels with their labels, told once for all kernels that share one.
+
+    A capture has millions of kernels and a step about a thousand, so that a kernel holds
+    the number of its label here, 4 bytes instead of a hundred.
+
+    Attributes:
+        frame: The columns of ROW_SCHEMA that are each kernel's own, `step_id` excepted;
+            sorted as ROW_SCHEMA is.
+        step: `step_id` per kernel, -1 outside steady steps.
+        label: Row of `labels` per kernel.
+        labels: Distinct labels, the columns SHARED.
+    """
+
+    frame: pl.DataFrame
+    step: NDArray[np.int32]
+    label: NDArray[np.int32]
+    labels: pl.DataFrame
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> LabelledKernels:
+        """From rows in ROW_SCHEMA, of which columns may be missing."""
+        shared = [name for name in SHARED if name in rows.columns]
+        labels = rows.select(shared).unique(maintain_order=True)
+        numbered = rows.select(shared).join(
+            labels.with_row_index("_label"),
+            on=shared,
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
+        )
+        known = "step_id" in rows.columns
+        step = rows["step_id"] if known else pl.repeat(-1, len(rows), eager=True)
+        return cls(
+            rows.drop(*shared, "step_id", strict=False),
+            step.fill_null(-1).cast(pl.Int32).to_numpy(),
+            numbered["_label"].cast(pl.Int32).to_numpy(),
+            labels,
+        )
+
+    def __len__(self) -> int:
+        """Number of kernels."""
+        return len(self.label)
+
+    def filter(self, predicate: pl.Expr) -> LabelledKernels:
+        """Those for which a test of the columns of `frame` is true."""
+        kept = self.frame.select(predicate.alias("kept"))["kept"].arg_true().to_numpy()
+        return LabelledKernels(self.frame[kept], self.step[kept], self.label[kept], self.labels)
+
+    @cached_property
+    def rows(self) -> pl.DataFrame:
+        """ROW_SCHEMA: a label in full for each kernel, which takes 100 bytes and more."""
+        step = pl.Series("step_id", self.step, pl.Int64)
+        own = self.frame.with_columns(step.set(step < 0, None))
+        whole = pl.concat([own, self.labels[self.label]], how="horizontal")
+        return whole.select(list(ROW_SCHEMA)).cast(pl.Schema(ROW_SCHEMA))
 
 
 @dataclass(frozen=True)
@@ -99,7 +174,7 @@ class Labelled:
     """The whole result of the kernel stages.
 
     Attributes:
-        rows: ROW_SCHEMA.
+        kernels: Every kernel of the examined device and process.
         steps: STEP_SCHEMA, steady steps only.
         found: Steps found before dropping any.
         dropped: (reason, count) of steps and step-like stretches left out.
@@ -112,7 +187,7 @@ class Labelled:
         kinds: Kinds of step that were found, the one accounted for first.
     """
 
-    rows: pl.DataFrame
+    kernels: LabelledKernels
     steps: pl.DataFrame
     found: int
     dropped: tuple[tuple[str, int], ...]
@@ -123,3 +198,8 @@ class Labelled:
     pid: int | None
     notices: tuple[Notice, ...] = field(default_factory=tuple)
     kinds: tuple[KindInfo, ...] = ()
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """The kernels in ROW_SCHEMA; large, so only for who needs each kernel in words."""
+        return self.kernels.rows

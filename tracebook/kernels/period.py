@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
 
 #: The period is looked for in a window of this many kernels from the middle of the trace.

@@ -53,7 +53,7 @@ def place_steps(kernels: Kernels, template: Template, cut: int) -> Placed:
     Returns:
         Template position per kernel and the bounds of whole steps.
     """
-    place = np.full(len(kernels), -1, dtype=np.int64)
+    place = np.full(len(kernels), -1, dtype=np.int32)
     for piece, places in zip(template.slices, template.places, strict=True):
         place[piece.first : piece.end] = places
     bounds: list[Slice] = []

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from tracebook.kernels.classes import CLASSES
 
-Ints = NDArray[np.int64]
+#: Of any width: what numbers a few names or shapes takes as few bytes as will do.
+Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -21,6 +22,8 @@ SPLIT_SHARE = 0.004
 SPLIT_TIME_SHARE = 0.005
 SPLIT_LEAST = 3
 SPLIT_WINDOW = 200_000
+#: Up to so many numbers between the smallest and the largest id a table is quicker than a search.
+_DENSE_IDS = 1 << 24
 #: Parts of the trace in which two populations of one name have to run side by side.
 SPLIT_PARTS = 16
 #: Short names that stand for any kernel of a library (reference: CUTLASS, cuBLAS).
@@ -30,12 +33,25 @@ CONTEXT_SHAPED = ("attention",)
 
 
 @dataclass(frozen=True)
+class Grids:
+    """Grids of kernels, x, y and z as columns; an index gives an array of shape (..., 3)."""
+
+    columns: tuple[Ints, Ints, Ints]
+
+    def __getitem__(self, index: int | slice | Ints) -> Ints:
+        """Grids of some kernels."""
+        picked = [np.asarray(column[index], dtype=np.int64) for column in self.columns]
+        return np.stack(picked, axis=-1)
+
+
+@dataclass(frozen=True)
 class Kernels:
     """Arrays of shape (kernels,) in launch order, one device and process.
 
     `shape_symbol` compares (name, grid, block) for equality; `symbol` also separates
     clearly different durations of one shape, which is all there is where names and
-    grids say nothing. `kernel_class` indexes CLASSES. `grid` has shape (kernels, 3).
+    grids say nothing. `kernel_class` indexes CLASSES. `name` numbers the names of
+    `name_ids` and `classes` (one per name).
     `gap_ns` is the time before the kernel in which nothing ran.
     """
 
@@ -49,7 +65,7 @@ class Kernels:
     gap_ns: Floats
     launch: Ints
     in_graph: Bools
-    grid: Ints
+    grid: Grids
     prefill: Bools
     autotune: Bools
     step_marker: Bools
@@ -57,6 +73,8 @@ class Kernels:
     base_name: Ints
     empty_base_names: Ints
     names: dict[int, str]
+    name: Ints
+    name_ids: Ints
 
     def __len__(self) -> int:
         """Number of kernels."""
@@ -66,61 +84,67 @@ class Kernels:
 def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFrame) -> Kernels:
     """Turn launch-ordered rows into arrays.
 
+    What is the same for all kernels of a name is looked up by name.
+
     Args:
         ordered: KERNEL_SCHEMA with `launch` and `in_graph`, in launch order.
         classes: CLASS_SCHEMA.
         names: NAME_SCHEMA.
     """
-    frame = ordered.join(
+    known = names.join(
         classes.select("name_id", "kernel_class", "marker"),
         on="name_id",
         how="left",
         maintain_order="left",
     )
-    drifts = pl.col("kernel_class").is_in(CONTEXT_SHAPED)
-    shape = [
-        pl.when(~drifts).then(name).alias(name)
-        for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-    ]
-    shape_symbol = _number_distinct(frame.select("name_id", *shape))
-    start = frame["start_ns"].to_numpy().astype(np.int64)
-    end = frame["end_ns"].to_numpy().astype(np.int64)
-    duration = (end - start).astype(np.float64)
+    name_ids = known["name_id"].to_numpy()
+    name = _positions(ordered["name_id"].to_numpy(), name_ids)
     code = {name: number for number, name in enumerate(CLASSES)}
-    kernel_class = frame["kernel_class"].replace_strict(code, return_dtype=pl.Int64)
-    marker = frame["marker"].fill_null("")
+    class_of_name = known["kernel_class"].replace_strict(code, return_dtype=pl.Int8).to_numpy()
+    marker = known["marker"].fill_null("")
+    base = known["short_name"].rank("dense").fill_null(0).cast(pl.Int32).to_numpy()
 
-    def marked(name: str) -> Bools:
-        return (marker == name).to_numpy()
+    def marked(word: str) -> Bools:
+        return np.asarray((marker == word).to_numpy()[name])
 
-    grid = frame.select(pl.col("grid_x", "grid_y", "grid_z").fill_null(0)).to_numpy()
+    drifts = np.isin(np.array(CLASSES)[class_of_name], CONTEXT_SHAPED)[name]
+    shape_symbol = _number_shapes(ordered, name, drifts)
+    start, end = ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()
+    duration = (end - start).astype(np.float64)
+    x, y, z = (ordered[f"grid_{axis}"].fill_null(0).to_numpy() for axis in "xyz")
     return Kernels(
-        frame=frame,
+        frame=ordered,
         symbol=split_by_duration(shape_symbol, duration),
         shape_symbol=shape_symbol,
-        kernel_class=kernel_class.to_numpy(),
+        kernel_class=class_of_name[name],
         duration_ns=duration,
         start_ns=start,
         end_ns=end,
         gap_ns=_idle_before(start, end),
-        launch=frame["launch"].to_numpy().astype(np.int64),
-        in_graph=frame["in_graph"].to_numpy(),
-        grid=grid.astype(np.int64),
+        launch=ordered["launch"].to_numpy(),
+        in_graph=ordered["in_graph"].to_numpy(),
+        grid=Grids((x, y, z)),
         prefill=marked("prefill"),
         autotune=marked("autotune"),
         step_marker=marked("step"),
         train=marked("train"),
-        base_name=_base_names(frame, names),
+        base_name=base[name],
         empty_base_names=_empty_base_names(names),
         names=dict(names.select("name_id", "name").iter_rows()),
+        name=name,
+        name_ids=name_ids,
     )
 
 
-def _base_names(frame: pl.DataFrame, names: pl.DataFrame) -> Ints:
-    """A number per kernel, equal where the short names (without template arguments) are."""
-    numbered = names.select("name_id", base=pl.col("short_name").rank("dense"))
-    joined = frame.select("name_id").join(numbered, on="name_id", how="left", maintain_order="left")
-    return joined["base"].fill_null(0).to_numpy().astype(np.int64)
+def _positions(ids: Ints, known: Ints) -> NDArray[np.int32]:
+    """Position of each id among the known ones."""
+    lowest, highest = int(known.min(initial=0)), int(known.max(initial=0))
+    if highest - lowest < _DENSE_IDS:  # those of an export are: its strings are numbered
+        table = np.zeros(highest - lowest + 1, dtype=np.int32)
+        table[known - lowest] = np.arange(len(known))
+        return table[ids - lowest] if lowest else table[ids]
+    order = np.argsort(known)
+    return order[np.searchsorted(known[order], ids)].astype(np.int32)
 
 
 def _empty_base_names(names: pl.DataFrame) -> Ints:
@@ -130,26 +154,48 @@ def _empty_base_names(names: pl.DataFrame) -> Ints:
     return empty["base"].unique().to_numpy().astype(np.int64)
 
 
-def _number_distinct(frame: pl.DataFrame) -> Ints:
-    """A number per row, equal where all columns are; numbered by first occurrence.
+def _number_shapes(ordered: pl.DataFrame, name: Ints, drifts: Bools) -> NDArray[np.int32]:
+    """A number per kernel, equal where name, grid and block are; numbered by first occurrence.
 
-    Rows are compared by a 64-bit hash: with a few thousand distinct rows two that collide
-    are less likely than a memory error.
+    Where the grid drifts it counts for nothing. Kernels are compared by a 64-bit hash: with a
+    few thousand distinct shapes two that collide are less likely than a memory error.
     """
-    key = frame.select(key=pl.struct(pl.all()).hash())
-    distinct = key.unique(maintain_order=True).with_row_index("number")
-    joined = key.join(distinct, on="key", how="left", maintain_order="left")
-    return joined["number"].to_numpy().astype(np.int64)
+    key = np.zeros(len(name), dtype=np.uint64)
+    for column in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"):
+        # A missing value is none that a grid can have.
+        value = ordered[column].fill_null(-1).to_numpy()
+        _mix(key, value)
+    key[drifts] = 0
+    _mix(key, name)
+    keys = pl.DataFrame({"key": key})
+    distinct = keys.unique(maintain_order=True).with_row_index("number")
+    joined = keys.join(distinct, on="key", how="left", maintain_order="left")
+    return joined["number"].to_numpy().astype(np.int32)
+
+
+def _mix(key: NDArray[np.uint64], value: Ints) -> None:
+    """Fold one more column into a hash, in place (the finish of splitmix64)."""
+    key += value.astype(np.uint32)
+    key *= np.uint64(0xBF58476D1CE4E5B9)
+    key ^= key >> np.uint64(31)
+    key *= np.uint64(0x94D049BB133111EB)
+    key ^= key >> np.uint64(29)
 
 
 def _idle_before(start: Ints, end: Ints) -> Floats:
     """Idle time before each kernel, in time order, given back in launch order."""
-    in_order = bool((start[1:] >= start[:-1]).all())
-    order = np.arange(len(start)) if in_order else np.lexsort((end, start))
-    reached = np.maximum.accumulate(end[order])
+    order: Ints | None = None
+    if not bool((start[1:] >= start[:-1]).all()):
+        order = np.lexsort((end, start))
+        start, end = start[order], end[order]
     gap = np.zeros(len(start))
-    gap[order[1:]] = np.maximum(0, start[order][1:] - reached[:-1])
-    return gap
+    pause = start[1:] - np.maximum.accumulate(end)[:-1]
+    gap[1:] = np.maximum(0, pause)
+    if order is None:
+        return gap
+    placed = np.empty_like(gap)
+    placed[order] = gap
+    return placed
 
 
 def split_by_duration(shape_symbol: Ints, duration_ns: Floats) -> Ints:
@@ -163,13 +209,15 @@ def split_by_duration(shape_symbol: Ints, duration_ns: Floats) -> Ints:
     spare = max(0, len(shape_symbol) - SPLIT_WINDOW) // 2
     window = slice(spare, spare + SPLIT_WINDOW)
     limits = _population_limits(shape_symbol[window], duration_ns[window])
-    groups = np.ones(int(shape_symbol.max()) + 1, dtype=np.int64)
+    groups = np.ones(int(shape_symbol.max()) + 1, dtype=np.int32)
     for shape, _ in limits:
         groups[shape] += 1
-    symbol = (np.cumsum(groups) - groups)[shape_symbol]
+    first = np.cumsum(groups, dtype=np.int32) - groups
+    symbol = first[shape_symbol]
+    # Limits of one shape rise, so one test each counts those that a duration reaches.
     for shape, limit in limits:
         symbol[(shape_symbol == shape) & (duration_ns >= limit)] += 1
-    return np.asarray(symbol, dtype=np.int64)
+    return symbol
 
 
 def _population_limits(shape_symbol: Ints, duration_ns: Floats) -> list[tuple[int, float]]:
