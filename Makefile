@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help report test lint format types accuracy power clean
+.PHONY: help report test fuzz lint format types accuracy power clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -19,6 +19,10 @@ report: $(INSTALLED) ## Where the time of a decode step goes, on the saved full 
 
 test: $(INSTALLED) ## All tests
 	@$(BIN)/python -m pytest
+
+fuzz: $(INSTALLED) ## Many more rounds of broken files and interruptions (an hour)
+	@TRACEBOOK_FUZZ_ROUNDS=$${ROUNDS:-50} TRACEBOOK_FUZZ_SEED=$${SEED:-1000} \
+	  $(BIN)/python -m pytest tests/fuzz tests/test_interruption.py
 
 lint: $(INSTALLED) ## Style and format
 	@$(BIN)/ruff check .

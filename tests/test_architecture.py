@@ -17,6 +17,7 @@ ORDER = (
     "notices",
     "printable",
     "drafts",
+    "warning_codes",
     "units",
     "phases",
     "phase_styles",
@@ -69,8 +70,8 @@ FORBIDDEN = {("kernels", "synth"), ("synth", "kernels"), ("importers", "synth")}
 
 #: What a command may import while it is only being described.
 LIGHT = {
-    *("tracebook.cli", "tracebook.config", "tracebook.drafts", "tracebook.errors", "tracebook.printable"),
-    *("tracebook.render", "tracebook"),
+    *("tracebook.cli", "tracebook.config", "tracebook.drafts", "tracebook.errors"),
+    *("tracebook.printable", "tracebook.render", "tracebook"),
 }
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

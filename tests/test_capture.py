@@ -58,3 +58,15 @@ def test_unknown_processes_are_not_counted():
 def test_what_the_importer_noticed_comes_first():
     lost = Notice("rows_dropped", "3 kernel rows were left out.")
     assert codes(notices=(lost,), mode="unknown") == ["rows_dropped", "capture_mode_unknown"]
+
+
+def test_rows_that_repeat_are_counted():
+    rows = [(i, 10 * (i // 2), 10 * (i // 2) + 5) for i in range(2000)]  # each kernel twice
+    frame = pl.DataFrame(rows, schema=["kernel_id", "start_ns", "end_ns"], orient="row")
+    whole = trace()
+    doubled = whole.kernels.drop("kernel_id", "start_ns", "end_ns").hstack(frame)
+    (notice,) = capture_notices(Trace(whole.info, doubled.select(*KERNEL_SCHEMA), whole.names))
+    assert notice.code == "rows_repeated"
+    assert notice.message.startswith("1,000 kernel rows repeat")
+    streams = doubled.with_columns(stream=pl.int_range(2000))  # at once, on streams of their own
+    assert capture_notices(Trace(whole.info, streams.select(*KERNEL_SCHEMA), whole.names)) == ()

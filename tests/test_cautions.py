@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
-from handmade import make_report
+from handmade import labelled_run, make_report
 
-from tracebook.cautions import _about_pace, _about_roofline
+from tracebook.cautions import (
+    _about_ceiling,
+    _about_pace,
+    _about_roofline,
+    _about_surroundings,
+)
+from tracebook.kernels.labels import LabelledKernels
+from tracebook.notices import Notice
 from tracebook.stats import Summary
 
 
@@ -53,3 +61,49 @@ def test_drift_is_told_with_its_sign(report):
 def test_only_phases_that_matter_are_held_against_the_roofline(report, share, told):
     row = replace(report.phase_rows[0], share=share, traffic_gbps=300.0, roofline_pct=110.0)
     assert codes(_about_roofline(replace(report, phase_rows=(row,)))) == told
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "gbps", "told"),
+    [
+        (234.0, 200.0, []),
+        (234.0, 240.0, ["above_ceiling"]),
+        (234.0, 80.0, ["far_below_ceiling"]),  # 34 % of the ceiling, 29 % of the peak
+        (None, 240.0, []),
+        (None, 105.0, ["far_below_ceiling"]),  # 38.5 % of the peak
+        (234.0, 300.0, []),  # above the peak: that is told instead
+    ],
+)
+def test_phases_are_held_against_the_ceiling(report, ceiling, gbps, told):
+    row = replace(
+        report.phase_rows[0],
+        share=0.5,
+        weight_bytes=1,
+        traffic_gbps=gbps,
+        roofline_pct=gbps / 2.73,
+        ceiling_pct=None if ceiling is None else 100 * gbps / ceiling,
+    )
+    machine = replace(report.machine, bandwidth_gbps=273.0, ceiling_gbps=ceiling)
+    changed = replace(report, phase_rows=(row,), machine=machine)
+    assert codes(_about_ceiling(changed)) == told
+    tiny = replace(changed, phase_rows=(replace(row, share=0.001),))
+    assert codes(_about_ceiling(tiny)) == []
+
+
+def test_phases_without_weights_need_not_reach_the_ceiling(report):
+    row = replace(report.phase_rows[0], weight_bytes=None, traffic_gbps=5.0, roofline_pct=2.0)
+    assert codes(_about_ceiling(replace(report, phase_rows=(row,)))) == []
+
+
+def test_steps_that_are_the_smaller_part_are_told():
+    labelled = labelled_run(8)
+    assert codes(_about_surroundings(labelled)) == []
+    rows = labelled.kernels.rows.with_columns(
+        step_id=pl.when(pl.col("step_id") < 3).then(pl.col("step_id"))
+    )
+    few = replace(labelled, kernels=LabelledKernels.of(rows), steps=labelled.steps.head(3))
+    (notice,) = _about_surroundings(few)
+    assert notice.code == "outside_steps"
+    assert notice.message.startswith("62 %")  # five of eight equal steps
+    asked = replace(few, notices=(Notice("first_steps", "as asked"),))
+    assert codes(_about_surroundings(asked)) == []

@@ -6,6 +6,7 @@ difference is then part of the change and is read with it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ over_runs = pytest.mark.parametrize(
 @over_runs
 def test_the_report_is_the_expected_one(found, run, accept):
     check_golden(run / "expected.json", found.to_json(), accept=accept)
-    assert Report.load(run / "expected.json") == found
+    nameless = replace(found, trace=replace(found.trace, path="trace.sqlite"))
+    assert Report.load(run / "expected.json") == nameless  # folders are not saved
 
 
 @over_runs

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import polars as pl
+
 from tracebook.notices import Notice
 from tracebook.trace import Trace
 
@@ -33,6 +35,17 @@ def capture_notices(trace: Trace) -> tuple[Notice, ...]:
         found.append(_several("devices", "device", devices))
     if len(pids) > 1:
         found.append(_several("processes", "pid", pids))
+    repeated = _repeated_rows(kernels)
+    if repeated:
+        words = "1 kernel row repeats" if repeated == 1 else f"{repeated:,} kernel rows repeat"
+        found.append(
+            Notice(
+                "rows_repeated",
+                f"{words} another one: same start, end, device, stream and name. Times are "
+                "counted twice.",
+                "Was an export appended to another one, or imported twice? Export the run anew.",
+            )
+        )
     if kernels.height < _FEW_KERNELS:
         found.append(
             Notice(
@@ -53,6 +66,17 @@ def capture_notices(trace: Trace) -> tuple[Notice, ...]:
             )
         )
     return tuple(found)
+
+
+def _repeated_rows(kernels: pl.DataFrame) -> int:
+    """Rows that say the same as the one before them; the rows are in order of time."""
+    same = pl.all_horizontal(
+        pl.col(name).eq_missing(pl.col(name).shift(1))
+        for name in ("start_ns", "end_ns", "device", "pid", "stream", "name_id", "grid_x")
+    )
+    # A kernel without duration may well be followed by its like.
+    lasting = pl.col("end_ns") > pl.col("start_ns")
+    return int(kernels.select((same & lasting).slice(1).sum()).item())
 
 
 def _several(many: str, flag: str, numbers: Sequence[int]) -> Notice:

@@ -24,6 +24,12 @@ OVERLAP_SHARE = 0.001
 #: come from a cache, and their time is mostly that of the launches.
 TINY_SHARE = 0.01
 
+#: A phase that reads weights and stays below this share of the ceiling is worth a look.
+FAR_BELOW_PCT = 40.0
+
+#: Kernel time outside the kept steps above which the report is about the smaller part.
+OUTSIDE_SHARE = 0.5
+
 #: Idle share of the wall time above which the GPU is not what the run waits for.
 MOSTLY_IDLE = 0.5
 
@@ -39,6 +45,8 @@ def cautions(report: Report, labelled: Labelled, machine: Machine) -> Report:
         *machine.notices,
         *_about_bytes(labelled),
         *_about_roofline(report),
+        *_about_ceiling(report),
+        *_about_surroundings(labelled),
         *_about_steps(report),
         *_about_unclassified(report),
         *_about_tokens(report),
@@ -103,6 +111,56 @@ def _about_roofline(report: Report) -> list[Notice]:
         and row.roofline_pct is not None
         and row.traffic_gbps is not None
         and row.roofline_pct > 100
+    ]
+
+
+def _about_ceiling(report: Report) -> list[Notice]:
+    """Phases above the measured ceiling, and those far below what bounds them."""
+    found = []
+    for row in report.phase_rows:
+        if row.share < TINY_SHARE or row.traffic_gbps is None or row.roofline_pct is None:
+            continue
+        ceiling, pct = report.machine.ceiling_gbps, row.ceiling_pct
+        called = f"the measured ceiling of {ceiling:g} GB/s" if ceiling else "the peak"
+        pct = row.roofline_pct if pct is None else pct
+        if ceiling and pct > 100 >= row.roofline_pct:
+            found.append(
+                Notice(
+                    "above_ceiling",
+                    f"{row.phase} reads {row.traffic_gbps:.1f} GB/s, {pct:.1f} % of {called}.",
+                    "The ceiling was measured too low, weights stay in a cache, or the checkpoint "
+                    "is larger than what ran.",
+                )
+            )
+        elif row.weight_bytes and pct < FAR_BELOW_PCT:
+            found.append(
+                Notice(
+                    "far_below_ceiling",
+                    f"{row.phase} reads {row.traffic_gbps:.1f} GB/s, {pct:.1f} % of {called}.",
+                    "Small matrices, lowered clocks, a large batch, or a checkpoint that is "
+                    "smaller than what ran.",
+                )
+            )
+    return found
+
+
+def _about_surroundings(labelled: Labelled) -> list[Notice]:
+    """Whether the steps are the smaller part of what ran; asked for, that is no surprise."""
+    if any(notice.code == "first_steps" for notice in labelled.notices):
+        return []
+    kernels = labelled.kernels
+    time = (kernels.frame["end_ns"] - kernels.frame["start_ns"]).to_numpy()
+    total, inside = int(time.sum()), int(time[kernels.step >= 0].sum())
+    if total - inside <= OUTSIDE_SHARE * total:
+        return []
+    return [
+        Notice(
+            "outside_steps",
+            f"{100 * (total - inside) / total:.0f} % of the kernel time lies outside the kept "
+            "steps: loading, warm-up, prefill or other batches.",
+            "See what was left out, and record with a capture range around decoding "
+            "(`tracebook record`).",
+        )
     ]
 
 

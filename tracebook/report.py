@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Self
 
 import polars as pl
@@ -268,14 +268,18 @@ class Report:
         page = importlib.import_module("tracebook.render.html")
         return str(page.fragment(self))
 
-    def to_json(self, *, steps: bool = False) -> str:
+    def to_json(self, *, steps: bool = False, paths: bool = False) -> str:
         """The report as JSON text: same report, same bytes.
 
         Args:
             steps: With the single steps and the kernels of the median step, each on a
                 line of its own, so that all pictures can be drawn again.
+            paths: With the path of the trace as the report has it, else its name alone:
+                folders are named after people and machines.
         """
         content = asdict(replace(self, step_samples=None, median_step=None))
+        if not paths:
+            content["trace"]["path"] = PurePath(self.trace.path).name
         rows = {name: content.pop(f"{name}_rows") for name in ("phase", "layer", "matrix")}
         document = {
             "schema": SCHEMA,

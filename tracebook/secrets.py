@@ -102,13 +102,17 @@ def _in_table(source: Source, table: str, columns: tuple[str, ...]) -> Iterator[
     if not wanted or not looked_at:
         return
     names = looked_at.index("name") if "name" in looked_at else None
+    known: dict[tuple[str, str, str], set[str]] = {}
     for row in source.rows(table, looked_at, limit=_MOST_ROWS):
         name = _text(row[names]) if names is not None else ""
         for column, value in zip(looked_at, row, strict=True):
             if value is None or value == "":
                 continue
             text = _text(value)
-            for kind in {s.kind for s in wanted if _counts(s, column, name, text)}:
+            key = (column, name, text)
+            if key not in known:
+                known[key] = {s.kind for s in wanted if _counts(s, *key)}
+            for kind in known[key]:
                 yield kind, table
 
 

@@ -121,7 +121,7 @@ def rows_lost_or_doubled(path: Path, dice: random.Random) -> None:
             f"INSERT INTO {KERNEL} SELECT * FROM {KERNEL}",
             f"INSERT INTO {KERNEL} SELECT * FROM {KERNEL} WHERE rowid % 5 = 0",
             f"UPDATE {KERNEL} SET rowid = -rowid",
-            f"UPDATE {KERNEL} SET rowid = rowid * 900000000000000",
+            f"UPDATE {KERNEL} SET rowid = rowid * 90000000000000",
             f"DELETE FROM {KERNEL} WHERE rowid % 2 AND rowid < 4000",
         ]
     )

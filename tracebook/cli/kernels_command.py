@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tracebook.cli.options import replacing, run_options
+from tracebook.cli.options import replacing, run_options, strict_option
 from tracebook.drafts import write_parquet
 
 
@@ -23,8 +23,11 @@ from tracebook.drafts import write_parquet
     metavar="FILE",
     help="A .csv or .parquet file; '-' is CSV on stdout (the default).",
 )
+@strict_option
 @click.option("--unclassified", is_flag=True, help="Print unknown names as rules to paste.")
-def kernels_command(trace: Path, output: str, unclassified: bool, **options: Any) -> None:
+def kernels_command(
+    trace: Path, output: str, strict: bool, unclassified: bool, **options: Any
+) -> None:
     """Write every kernel of TRACE with its phase, layer, matrix and evidence.
 
     Where the trace holds no decode step, kernels still get their class.
@@ -48,3 +51,7 @@ def kernels_command(trace: Path, output: str, unclassified: bool, **options: Any
                 table.rows.write_csv(draft)
             else:
                 write_parquet(table.rows, draft)
+    if strict:
+        from tracebook.warning_codes import refuse_alarms
+
+        refuse_alarms(table.notices)

@@ -128,6 +128,11 @@ _RUN_OPTIONS = (
 )
 
 
+strict_option = click.option(
+    "--strict", is_flag=True, help="Leave with 1 where a warning is an alarm (docs/warnings.md)."
+)
+
+
 def run_options(command: _F) -> _F:
     """Add the trace and everything that can be said about its run."""
     for decorate in reversed(_RUN_OPTIONS):

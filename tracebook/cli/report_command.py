@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebook.cli.options import description_options, replacing
+from tracebook.cli.options import description_options, replacing, strict_option
 from tracebook.render import DETAILS, FORMATS
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="Compare with a CSV of nsys stats or a folder of the recipe cuda_gpu_kern_sum.",
 )
+@strict_option
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Traces at once, here.")
 @click.option("--dask", metavar="ADDRESS", help="Dask scheduler that shares many traces out.")
 def report_command(
@@ -60,6 +61,7 @@ def report_command(
     all_ranks: bool,
     verify: bool,
     verify_against: Path | None,
+    strict: bool,
     jobs: int | None,
     dask: str | None,
     **options: Any,
@@ -72,8 +74,10 @@ def report_command(
     """
     trace = Path(traces[0])
     if len(traces) > 1 or jobs or dask or (not trace.exists() and glob.has_magic(traces[0])):
-        if verify or verify_against is not None or detail != "phases" or all_ranks:
-            raise click.UsageError("--verify, --detail and --all-ranks go with one trace.")
+        if strict or verify or verify_against is not None or detail != "phases" or all_ranks:
+            raise click.UsageError(
+                "--verify, --detail, --strict and --all-ranks go with one trace."
+            )
         _report_many(traces, format_name, output, options, jobs or 1, dask)
         return
     write, warnings = _written(trace, options, format_name, detail, all_ranks)
@@ -87,6 +91,10 @@ def report_command(
             click.echo(f"Warning: {warning.message}", err=True)
     if verify or verify_against is not None:
         _verify(trace, verify_against)
+    if strict:
+        from tracebook.warning_codes import refuse_alarms
+
+        refuse_alarms(warnings)
 
 
 def _written(

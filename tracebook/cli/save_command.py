@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tracebook.cli.options import description_options, replacing
+from tracebook.cli.options import description_options, replacing, strict_option
 
 
 @click.command(
@@ -23,8 +23,11 @@ from tracebook.cli.options import description_options, replacing
     help="File to write; a name that ends in .gz is packed.",
 )
 @click.option("--keep-paths", is_flag=True, help="Keep paths as the report has them.")
+@strict_option
 @description_options
-def save_command(runs: tuple[str, ...], output: Path, keep_paths: bool, **options: Any) -> None:
+def save_command(
+    runs: tuple[str, ...], output: Path, keep_paths: bool, strict: bool, **options: Any
+) -> None:
     """Save one RUN, or several captures of one build, as a baseline.
 
     The file holds the report, the time of each phase in every step, and the kernels by
@@ -34,6 +37,12 @@ def save_command(runs: tuple[str, ...], output: Path, keep_paths: bool, **option
     from tracebook.compare.sides import side
 
     found = side(runs, {**options, "keep_paths": keep_paths or None})
+    if strict:
+        from tracebook.notices import Notice
+        from tracebook.warning_codes import refuse_alarms
+
+        told = (entry for run in found.runs for entry in run.report["warnings"])
+        refuse_alarms(Notice(**entry) for entry in told)
     with replacing(output, source=Path(runs[0])) as draft:
         write(found, draft, packed=output.suffix == ".gz")
     steps = " + ".join(str(run.steps) for run in found.runs)

@@ -46,7 +46,7 @@ def run_of(examined: Examined, *, keep_paths: bool = False) -> Run:
     """What `record` keeps of an examined trace."""
     labelled = examined.labelled
     report = account(labelled, trace=examined.trace, machine=examined.machine, run=examined.run)
-    document: dict[str, Any] = json.loads(report.to_json())
+    document: dict[str, Any] = json.loads(report.to_json(paths=keep_paths))
     if not keep_paths:
         _drop_paths(document)
     time = share_out(labelled.kernels, labelled.steps)

@@ -13,6 +13,9 @@ from tracebook.printable import ODD_LETTERS
 from tracebook.printable import printable as printable_text
 from tracebook.trace import NAME_SCHEMA
 
+#: Longer names say no more about a kernel, and a trace can hold one of a megabyte.
+_LONGEST_NAME = 10_000
+
 
 def printable(text: pl.Expr) -> pl.Expr:
     """A text column with characters replaced that are not fit to be shown."""
@@ -35,7 +38,7 @@ def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, 
         key for key, short in pairs.iter_rows() if not texts.get(key) and not texts.get(short)
     ]
     mangled = _mangled_names(source, nameless) if nameless else {}
-    rows, unknown, odd = [], 0, 0
+    rows, unknown, odd, longest = [], 0, 0, 0
     for name_id, short_id in pairs.iter_rows():
         name = texts.get(name_id) or texts.get(short_id) or mangled.get(name_id)
         if not name:
@@ -44,13 +47,17 @@ def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, 
         short = texts.get(short_id) or name
         cleaned = (printable_text(name), printable_text(short))
         odd += cleaned != (name, short)
-        rows.append((name_id, *cleaned))
+        longest = max(longest, len(name), len(short))
+        rows.append((name_id, *(text[:_LONGEST_NAME] for text in cleaned)))
     notices = []
     if unknown:
         words = "1 kernel name is" if unknown == 1 else f"{unknown:,} kernel names are"
         notices.append(
             Notice("names_unknown", f"{words} missing from StringIds and shown by the id.")
         )
+    if longest > _LONGEST_NAME:
+        sentence = f"A kernel name of {longest:,} letters: {_LONGEST_NAME:,} of them are kept."
+        notices.append(Notice("names_shortened", sentence))
     if odd:
         words = "1 kernel name" if odd == 1 else f"{odd:,} kernel names"
         notices.append(
