@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracebook.importers.source import LATEST_NS, LONGEST_NS, RawKernels
 from tracebook.notices import Notice
@@ -31,7 +32,7 @@ class Cleaned:
     """A page of kernels that can be placed, and what was left out of it.
 
     Attributes:
-        frame: KERNEL_SCHEMA plus `short_id` (nullable), in the order of kernel_id.
+        frame: KERNEL_SCHEMA plus `short_id` (nullable), sorted by (start_ns, end_ns, kernel_id).
         dropped: Number of rows by the reason for which they were left out.
         lost: Number of values by the column in which they count as missing.
     """
@@ -58,7 +59,7 @@ def clean_page(raw: RawKernels) -> Cleaned:
     frame, out_of_range = _to_schema(frame)
     lost = Counter(raw.misfits)
     lost.update(out_of_range)
-    return Cleaned(frame, dropped, lost)
+    return Cleaned(_sort_page(frame), dropped, lost)
 
 
 def join_pages(pages: list[Cleaned]) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
@@ -68,7 +69,7 @@ def join_pages(pages: list[Cleaned]) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
         Frame in KERNEL_SCHEMA plus `short_id`, sorted by (start_ns, end_ns, kernel_id), and
         one notice for each kind of thing left out.
     """
-    frame = pl.concat([page.frame for page in pages], rechunk=False)
+    frames = [page.frame for page in pages]
     dropped: Counter[str] = Counter()
     lost: Counter[str] = Counter()
     for page in pages:
@@ -83,7 +84,7 @@ def join_pages(pages: list[Cleaned]) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
         for reason in _REASONS
         if (count := dropped[reason])
     ]
-    return _sorted(frame), (*notices, *_lost_values(lost))
+    return _merged(frames), (*notices, *_lost_values(lost))
 
 
 def _drop_unusable(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -138,13 +139,53 @@ def _lost_values(lost: Mapping[str, int]) -> list[Notice]:
     ]
 
 
-def _sorted(frame: pl.DataFrame) -> pl.DataFrame:
-    """Sort by (start_ns, end_ns, kernel_id); rows come in the order of kernel_id."""
-    start, end = pl.col("start_ns").diff(), pl.col("end_ns").diff()
-    in_order = frame.select(((start > 0) | ((start == 0) & (end >= 0))).all()).item()
-    if in_order:
+def _sort_page(frame: pl.DataFrame) -> pl.DataFrame:
+    """Sort a page by (start_ns, end_ns, kernel_id), while it is in the processor's cache."""
+    start, end = _times(frame)
+    if _in_order(start, end):
         return frame
     # numpy's stable sort takes what order there is: an export is nearly in order of time.
-    order = pl.Series(np.lexsort((frame["end_ns"].to_numpy(), frame["start_ns"].to_numpy())))
-    # Column by column, so that only one of them is held twice.
-    return pl.DataFrame([frame.drop_in_place(name).gather(order) for name in frame.columns])
+    return frame[np.lexsort((end, start)).astype(np.uint32)]
+
+
+def _merged(pages: list[pl.DataFrame]) -> pl.DataFrame:
+    """Put pages together that are each sorted; the list is emptied."""
+    rows = _unsettled([page["start_ns"].to_numpy() for page in pages])
+    frame = pl.concat(pages, rechunk=False)
+    pages.clear()
+    start, end = _times(frame[["start_ns", "end_ns"]][rows])
+    order = rows[np.lexsort((end, start))]
+    columns = []
+    for name in frame.columns:  # one by one, so that only one of them is held twice
+        column = frame.drop_in_place(name).rechunk()
+        columns.append(column.scatter(rows, column.gather(order)) if len(rows) else column)
+    return pl.DataFrame(columns)
+
+
+def _unsettled(starts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Positions of rows whose place is not certain when sorted pages are put together.
+
+    Mostly only rows around the borders of pages start before one of an earlier page ends.
+    """
+    starts = [start for start in starts if len(start)]
+    latest = np.maximum.accumulate([start[-1] for start in starts])
+    soonest = np.minimum.accumulate([start[0] for start in reversed(starts)])[::-1]
+    found, offset = [np.zeros(0, dtype=np.int64)], 0
+    for number, start in enumerate(starts):
+        low = np.searchsorted(start, latest[number - 1], side="right") if number else 0
+        more = number + 1 < len(starts)
+        high = np.searchsorted(start, soonest[number + 1], side="left") if more else len(start)
+        found.append(offset + np.arange(low))
+        found.append(offset + np.arange(max(low, high), len(start)))
+        offset += len(start)
+    return np.concatenate(found)
+
+
+def _times(frame: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+
+
+def _in_order(start: NDArray[np.int64], end: NDArray[np.int64]) -> bool:
+    """Whether rows in the order of kernel_id are in the order of (start, end) too."""
+    later, same = start[1:] > start[:-1], start[1:] == start[:-1]
+    return bool((later | (same & (end[1:] >= end[:-1]))).all())

@@ -83,6 +83,8 @@ def _middle(symbols: Ints) -> Ints:
 
 def positions_by_symbol(symbols: Ints) -> list[Ints]:
     """Positions of each symbol, index = symbol."""
+    if len(symbols) and symbols.max() < 2**15:
+        symbols = symbols.astype(np.int16)  # which numpy sorts digit by digit
     order = np.argsort(symbols, kind="stable")
     counts = np.bincount(symbols, minlength=int(symbols.max()) + 1 if len(symbols) else 0)
     return np.split(order, np.cumsum(counts)[:-1]) if len(counts) else []

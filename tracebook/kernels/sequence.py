@@ -98,6 +98,7 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFr
         maintain_order="left",
     )
     name_ids = known["name_id"].to_numpy()
+    # Of the width that numpy looks up by, for as long as much is looked up.
     name = _positions(ordered["name_id"].to_numpy(), name_ids)
     code = {name: number for number, name in enumerate(CLASSES)}
     class_of_name = known["kernel_class"].replace_strict(code, return_dtype=pl.Int8).to_numpy()
@@ -131,20 +132,20 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFr
         base_name=base[name],
         empty_base_names=_empty_base_names(names),
         names=dict(names.select("name_id", "name").iter_rows()),
-        name=name,
+        name=name.astype(np.int32),
         name_ids=name_ids,
     )
 
 
-def _positions(ids: Ints, known: Ints) -> NDArray[np.int32]:
+def _positions(ids: Ints, known: Ints) -> NDArray[np.intp]:
     """Position of each id among the known ones."""
     lowest, highest = int(known.min(initial=0)), int(known.max(initial=0))
     if highest - lowest < _DENSE_IDS:  # those of an export are: its strings are numbered
-        table = np.zeros(highest - lowest + 1, dtype=np.int32)
+        table = np.zeros(highest - lowest + 1, dtype=np.intp)
         table[known - lowest] = np.arange(len(known))
         return table[ids - lowest] if lowest else table[ids]
     order = np.argsort(known)
-    return order[np.searchsorted(known[order], ids)].astype(np.int32)
+    return order[np.searchsorted(known[order], ids)]
 
 
 def _empty_base_names(names: pl.DataFrame) -> Ints:

@@ -185,7 +185,7 @@ def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
     symbols = int(kernels.symbol.max()) + 1
     alias = np.arange(symbols)
     by_row = np.zeros(symbols, dtype=bool)
-    by_row[kernels.symbol] = np.isin(np.array(CLASSES)[kernels.kernel_class], ROW_CLASSES)
+    by_row[kernels.symbol] = np.isin(CLASSES, ROW_CLASSES)[kernels.kernel_class]
     main = _mean_bag(kernels, kinds[0], symbols)
     for other in kinds[1:]:
         bag = _mean_bag(kernels, other, symbols)
