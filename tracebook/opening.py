@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tracebook.errors import TraceError
-from tracebook.importers import capture_extent, open_trace
-from tracebook.importers.window import At, Selection
+from tracebook.importers import capture_extent, kernel_rows, open_trace
+from tracebook.importers.window import At, Selection, Span
 from tracebook.trace import Trace
 from tracebook.units import BYTES_PER_GB
 
@@ -47,7 +47,11 @@ def open_within(
         TraceError: As `open_trace`, or the part is too large.
     """
     allowed = max_memory_bytes if max_memory_bytes is not None else half_of_memory()
-    kernels, span = capture_extent(path)
+    span: Span | None = None
+    if from_ns is None and to_ns is None:
+        kernels = kernel_rows(path)  # to know its times would take a scan
+    else:
+        kernels, span = capture_extent(path)
     share = 1.0
     if span is not None:
         begin, end = Selection(from_ns=from_ns, to_ns=to_ns).window(span)

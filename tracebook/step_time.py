@@ -24,6 +24,8 @@ Ints = NDArray[np.int64]
 #: Kernels that are shared out at a time: what they need meanwhile then stays in the
 #: processor's cache.
 _CHUNK = 65_536
+#: Later than any time in a trace.
+_LATEST = 2**63 - 1
 
 
 class ConservationError(Exception):
@@ -98,10 +100,11 @@ def share_out(kernels: LabelledKernels, steps: pl.DataFrame) -> StepTime:
         latest = np.maximum.accumulate(end)
         np.maximum(latest, earlier, out=latest)
         before = np.concatenate(([earlier], latest[:-1]))
-        own = borders.cut(np.maximum(start, before), end)
+        full = borders.cut(start, end)
+        overlap = bool((before > start).any())
+        own = borders.cut(np.maximum(start, before), end) if overlap else full
         before[0] = reached
         idle = borders.cut(before, start)
-        full = borders.cut(start, end)
         _add(owned, label[own.row], own.step, own.ns)
         _add(whole, label[full.row], full.step, full.ns)
         pieces += np.bincount(label[own.row], minlength=shape[0])
@@ -171,12 +174,20 @@ class _Borders:
 
     def cut(self, start: Ints, end: Ints) -> _Pieces:
         """Cut intervals at the borders of the steps; what lies in no step falls away."""
-        first = np.searchsorted(self.end, start, side="right")
-        behind = np.searchsorted(self.start, end, side="left")
-        count = np.where(end > start, np.maximum(behind - first, 0), 0)
-        row = np.repeat(np.arange(len(start)), count)
-        nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        step = first[row] + nth
+        # A search among the few steps that can be met is quicker than one among all.
+        low = int(np.searchsorted(self.end, start.min(initial=_LATEST), side="right"))
+        high = int(np.searchsorted(self.start, end.max(initial=-_LATEST), side="left"))
+        first = np.searchsorted(self.end[low:high], start, side="right")
+        behind = np.searchsorted(self.start[low:high], end, side="left")
+        count = np.where(end > start, behind - first, 0)
+        if count.max(initial=0) <= 1:
+            row = np.flatnonzero(count > 0)
+            step = first[row] + low
+        else:
+            count = np.maximum(count, 0)
+            row = np.repeat(np.arange(len(start)), count)
+            nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+            step = first[row] + nth + low
         ns = np.minimum(end[row], self.end[step]) - np.maximum(start[row], self.start[step])
         return _Pieces(row, step, ns)
 

@@ -113,6 +113,17 @@ def sqlite_of(path: Path) -> Path | None:
     return export(path)
 
 
+def kernel_rows(path: Path) -> int:
+    """Number of kernel rows (at most), without reading them.
+
+    Raises:
+        TraceError: The path cannot be read, or has no kernels.
+    """
+    with open_source(path) as source:
+        refuse_without_kernels(source)
+        return source.row_count(column_map().kernel_table)
+
+
 def capture_extent(path: Path, *, exact: bool = False) -> tuple[int, Span | None]:
     """How large a capture is, without reading its kernels.
 
@@ -127,12 +138,11 @@ def capture_extent(path: Path, *, exact: bool = False) -> tuple[int, Span | None
     Raises:
         TraceError: The path cannot be read, or has no kernels.
     """
+    rows = kernel_rows(path)
     with open_source(path) as source:
-        refuse_without_kernels(source)
         mapping = column_map()
         table = mapping.kernel_table
         columns = pick(mapping.required, source.tables[table])
-        rows = source.row_count(table)
         scan = exact or rows > _SCAN_ROWS
         span = source.span(table, columns["start_ns"], columns["end_ns"]) if scan else None
         return rows, span

@@ -76,7 +76,7 @@ def read_sidecar(folder: Path, path: Path) -> Trace | None:
         path: The trace, for messages.
     """
     try:
-        kernels = pl.read_parquet(folder / "kernels.parquet", glob=False)
+        kernels = _read_columns(folder / "kernels.parquet")
         names = pl.read_parquet(folder / "names.parquet", glob=False)
         info = _info_of((folder / "info.json").read_text(encoding="utf-8"), path)
     except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError):
@@ -84,6 +84,18 @@ def read_sidecar(folder: Path, path: Path) -> Trace | None:
     if kernels.schema != pl.Schema(KERNEL_SCHEMA) or names.schema != pl.Schema(NAME_SCHEMA):
         return None
     return Trace(info, kernels, names)
+
+
+def _read_columns(path: Path) -> pl.DataFrame:
+    """A Parquet file, column by column.
+
+    Row groups come as chunks, which every later stage would put together for itself: done at
+    once here, and so that only one column is held twice.
+    """
+    names = pl.read_parquet_schema(path)
+    return pl.DataFrame(
+        [pl.read_parquet(path, columns=[name], glob=False).to_series().rechunk() for name in names]
+    )
 
 
 def sidecar_key(path: Path) -> str:

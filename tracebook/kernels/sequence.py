@@ -22,6 +22,9 @@ SPLIT_SHARE = 0.004
 SPLIT_TIME_SHARE = 0.005
 SPLIT_LEAST = 3
 SPLIT_WINDOW = 200_000
+SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+#: Kernels that are hashed at a time, so that what is made meanwhile stays in the cache.
+_CHUNK = 65_536
 #: Up to so many numbers between the smallest and the largest id a table is quicker than a search.
 _DENSE_IDS = 1 << 24
 #: Parts of the trace in which two populations of one name have to run side by side.
@@ -161,13 +164,15 @@ def _number_shapes(ordered: pl.DataFrame, name: Ints, drifts: Bools) -> NDArray[
     Where the grid drifts it counts for nothing. Kernels are compared by a 64-bit hash: with a
     few thousand distinct shapes two that collide are less likely than a memory error.
     """
+    # A missing value is none that a grid can have.
+    sizes = [ordered[column].fill_null(-1).to_numpy() for column in SHAPE]
     key = np.zeros(len(name), dtype=np.uint64)
-    for column in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"):
-        # A missing value is none that a grid can have.
-        value = ordered[column].fill_null(-1).to_numpy()
-        _mix(key, value)
-    key[drifts] = 0
-    _mix(key, name)
+    for first in range(0, len(name), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        for size in sizes:
+            _mix(key[part], size[part])
+        key[part][drifts[part]] = 0
+        _mix(key[part], name[part])
     keys = pl.DataFrame({"key": key})
     distinct = keys.unique(maintain_order=True).with_row_index("number")
     joined = keys.join(distinct, on="key", how="left", maintain_order="left")
@@ -176,7 +181,7 @@ def _number_shapes(ordered: pl.DataFrame, name: Ints, drifts: Bools) -> NDArray[
 
 def _mix(key: NDArray[np.uint64], value: Ints) -> None:
     """Fold one more column into a hash, in place (the finish of splitmix64)."""
-    key += value.astype(np.uint32)
+    key += value.astype(np.uint32)  # the same bits, also of a negative number
     key *= np.uint64(0xBF58476D1CE4E5B9)
     key ^= key >> np.uint64(31)
     key *= np.uint64(0x94D049BB133111EB)
