@@ -13,6 +13,7 @@ from tracebook.cli import main
 from tracebook.config import RunDescription
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.classes import classify_names, load_rules
+from tracebook.kernels.labels import LabelledKernels
 from tracebook.trace import KERNEL_SCHEMA
 
 COLUMNS = (
@@ -50,7 +51,12 @@ def examined(monkeypatch):
         def examine(_path, **_options):
             if error is not None:
                 raise error
-            return Examined(trace, RunDescription(), MACHINE, replace(everything, rows=kept))
+            return Examined(
+                trace,
+                RunDescription(),
+                MACHINE,
+                replace(everything, kernels=LabelledKernels.of(kept)),
+            )
 
         monkeypatch.setattr("tracebook.kernel_table.examine", examine)
         monkeypatch.setattr("tracebook.kernel_table.open_for", lambda *_: trace)
