@@ -31,7 +31,7 @@ def test_classes_and_markers_come_along():
         play([K(PREPARE, 1900, "prepare"), K("_causal_conv1d_fwd_kernel", 9, "")])[0]
     )
     assert [CLASSES[c] for c in kernels.kernel_class] == ["prepare", "conv"]
-    assert kernels.step_marker.tolist() == [True, False]
+    assert kernels.step_marker[:].tolist() == [True, False]
     assert kernels.prefill.tolist() == [False, True]
     assert not kernels.train.any()
     assert not kernels.autotune.any()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -48,6 +49,18 @@ class Grids:
 
 
 @dataclass(frozen=True)
+class ByName:
+    """What kernels have by their name, looked up for those that are asked for."""
+
+    of_name: NDArray[Any]
+    name: Ints
+
+    def __getitem__(self, index: slice | Ints) -> NDArray[Any]:
+        """Values of some kernels."""
+        return np.asarray(self.of_name[self.name[index]])
+
+
+@dataclass(frozen=True)
 class Kernels:
     """Arrays of shape (kernels,) in launch order, one device and process.
 
@@ -71,9 +84,9 @@ class Kernels:
     grid: Grids
     prefill: Bools
     autotune: Bools
-    step_marker: Bools
+    step_marker: ByName
     train: Bools
-    base_name: Ints
+    base_name: ByName
     empty_base_names: Ints
     names: dict[int, str]
     name: Ints
@@ -109,12 +122,14 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFr
     base = known["short_name"].rank("dense").fill_null(0).cast(pl.Int32).to_numpy()
 
     def marked(word: str) -> Bools:
-        return np.asarray((marker == word).to_numpy()[name])
+        flags = (marker == word).to_numpy()
+        return flags[name] if flags.any() else np.zeros(len(name), dtype=bool)
 
-    drifts = np.isin(np.array(CLASSES)[class_of_name], CONTEXT_SHAPED)[name]
+    drifts = np.isin(np.array(CLASSES)[class_of_name], CONTEXT_SHAPED)
     shape_symbol = _number_shapes(ordered, name, drifts)
     start, end = ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()
     duration = (end - start).astype(np.float64)
+    narrow = name.astype(np.int32)
     x, y, z = (ordered[f"grid_{axis}"].fill_null(0).to_numpy() for axis in "xyz")
     return Kernels(
         frame=ordered,
@@ -130,12 +145,12 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFr
         grid=Grids((x, y, z)),
         prefill=marked("prefill"),
         autotune=marked("autotune"),
-        step_marker=marked("step"),
+        step_marker=ByName((marker == "step").to_numpy(), narrow),
         train=marked("train"),
-        base_name=base[name],
+        base_name=ByName(base, narrow),
         empty_base_names=_empty_base_names(names),
         names=dict(names.select("name_id", "name").iter_rows()),
-        name=name.astype(np.int32),
+        name=narrow,
         name_ids=name_ids,
     )
 
@@ -161,8 +176,9 @@ def _empty_base_names(names: pl.DataFrame) -> Ints:
 def _number_shapes(ordered: pl.DataFrame, name: Ints, drifts: Bools) -> NDArray[np.int32]:
     """A number per kernel, equal where name, grid and block are; numbered by first occurrence.
 
-    Where the grid drifts it counts for nothing. Kernels are compared by a 64-bit hash: with a
-    few thousand distinct shapes two that collide are less likely than a memory error.
+    Where the grid drifts, which a name tells, it counts for nothing. Kernels are compared by
+    a 64-bit hash: with a few thousand distinct shapes two that collide are less likely than a
+    memory error.
     """
     # A missing value is none that a grid can have.
     sizes = [ordered[column].fill_null(-1).to_numpy() for column in SHAPE]
@@ -171,7 +187,7 @@ def _number_shapes(ordered: pl.DataFrame, name: Ints, drifts: Bools) -> NDArray[
         part = slice(first, first + _CHUNK)
         for size in sizes:
             _mix(key[part], size[part])
-        key[part][drifts[part]] = 0
+        key[part][drifts[name[part]]] = 0
         _mix(key[part], name[part])
     keys = pl.DataFrame({"key": key})
     distinct = keys.unique(maintain_order=True).with_row_index("number")
