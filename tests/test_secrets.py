@@ -80,7 +80,7 @@ def test_kinds_are_counted_and_a_slim_trace_has_none(trace, tmp_path):
     assert counts["user names", "TARGET_INFO_SYSTEM_ENV"] == 1
     assert counts["paths", "ANALYSIS_FILE"] == 1
     assert counts["tokens, keys and passwords", "TARGET_INFO_SYSTEM_ENV"] == 1
-    assert counts["tokens, keys and passwords", "NVTX_EVENTS"] == 1
+    assert counts["tokens, keys and passwords", "NVTX_EVENTS"] == 2  # text and jsonText
     slim = tmp_path / "slim.sqlite"
     assert main(["trim", str(trace), "-o", str(slim)]) == 0
     assert secrets_of(slim) == ()
