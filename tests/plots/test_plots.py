@@ -148,6 +148,29 @@ def test_flow_follows_the_order_of_the_gpu(recipe):
         recipe.plot.flow(layer=64)
 
 
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> Report:
+    """The same run with nothing told: no checkpoint, no bytes."""
+    path = tmp_path_factory.mktemp("bare") / "trace.sqlite"
+    path.write_bytes((ROOT / "fixtures" / "full-recipe" / "trace.sqlite").read_bytes())
+    return tracebook.analyze(path)
+
+
+def test_flow_without_bytes_speaks_of_none(bare):
+    figure = bare.plot.flow()
+    assert "bytes not known" in figure.get_suptitle()
+    for axes in figure.axes:
+        assert "MB" not in axes.get_title(loc="left")
+        names = [tick.get_text() for tick in axes.get_yticklabels()]
+        colours = {
+            name: to_hex(bar.get_facecolor()) for name, bar in zip(names, axes.patches, strict=True)
+        }
+        assert colours["gemm"] == phase_styles()["target_layers"].colour != colours["norm"]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "reads no weights" not in labels
+    assert {"matrix product", "attention", "recurrent state", "other"} == set(labels)
+
+
 def test_steps_mark_what_was_left_out():
     report = make_report()
     samples = report.step_samples

@@ -29,6 +29,16 @@ from tracebook.step_detail import MedianStep
 _PHASE = Phase.TARGET_LAYERS.value
 _KINDS = {"attention": "attention layer", "gdn": "recurrent layer"}
 _GLUE = "#d0d4d9"
+#: Colour and name of the classes of kernels, where it is not known what reads weights.
+_PRODUCT = ("matrix product", phase_styles()[_PHASE].colour)
+_CLASSES = {
+    "gemm": _PRODUCT,
+    "moe": _PRODUCT,
+    "attention": ("attention", "#e69f00"),
+    "gdn": ("recurrent state", "#009e73"),
+    "conv": ("recurrent state", "#009e73"),
+}
+_OTHER = ("other", _GLUE)
 
 
 @drawn
@@ -53,17 +63,34 @@ def draw(report: Report, *, layer: int | None, width_in: float) -> Figure:
     longest = max(kernel["us"] for index in chosen for kernel in layers[index])
     heights = [len(layers[index]) for index in chosen] if not side_by_side else None
     panels = figure.subplots(*shape, squeeze=False, sharex=True, height_ratios=heights)
+    known = any(kernel["weight_bytes"] for kernels in layers.values() for kernel in kernels)
+    room = (0.9 if width_in < 8 else 0.75) if known else 0.25
+    shown: dict[str, str] = {}
     for axes, index in zip(panels.flat, chosen, strict=True):
-        _panel(axes, index, layers[index], longest, text_room=0.9 if width_in < 8 else 0.75)
-    figure.suptitle(caption(report), fontsize=10, x=0.01, ha="left")
+        looks = [_look(kernel, known=known) for kernel in layers[index]]
+        _panel(axes, index, layers[index], looks, longest, known=known, text_room=room)
+        shown |= dict(looks)
+    told = caption(report) + ("" if known else "; bytes not known")
+    figure.suptitle(told, fontsize=10, x=0.01, ha="left")
+    named = dict(_LOOKS) if known else dict(sorted(shown.items(), key=lambda look: look == _OTHER))
     legend_below(
         figure,
         [
-            Patch(facecolor=phase_styles()[_PHASE].colour, label="reads weights"),
-            Patch(facecolor=_GLUE, edgecolor=INK, linewidth=0.5, label="reads no weights"),
+            Patch(facecolor=colour, edgecolor=INK, linewidth=0.5, label=label)
+            for label, colour in named.items()
         ],
     )
     return figure
+
+
+_LOOKS = (("reads weights", phase_styles()[_PHASE].colour), ("reads no weights", _GLUE))
+
+
+def _look(kernel: dict[str, Any], *, known: bool) -> tuple[str, str]:
+    """Name and colour of what a kernel is: by its bytes, and by its class without any."""
+    if known:
+        return _LOOKS[0 if kernel["weight_bytes"] else 1]
+    return _CLASSES.get(kernel["kernel_class"], _OTHER)
 
 
 def _layers(step: MedianStep) -> dict[int, list[dict[str, Any]]]:
@@ -102,25 +129,23 @@ def _kind(kernels: list[dict[str, Any]]) -> str:
 
 
 def _panel(
-    axes: Axes, index: int, kernels: list[dict[str, Any]], longest: float, *, text_room: float
+    axes: Axes,
+    index: int,
+    kernels: list[dict[str, Any]],
+    looks: list[tuple[str, str]],
+    longest: float,
+    *,
+    known: bool,
+    text_room: float,
 ) -> None:
-    colour = phase_styles()[_PHASE].colour
-    for place, kernel in enumerate(kernels):
-        reads = bool(kernel["weight_bytes"])
-        axes.barh(
-            place,
-            kernel["us"],
-            height=0.7,
-            color=colour if reads else _GLUE,
-            edgecolor=INK,
-            linewidth=0.5,
-        )
+    for place, (kernel, (_, colour)) in enumerate(zip(kernels, looks, strict=True)):
+        axes.barh(place, kernel["us"], height=0.7, color=colour, edgecolor=INK, linewidth=0.5)
         axes.text(kernel["us"] + 0.015 * longest, place, _figures(kernel), va="center", fontsize=8)
     total = sum(kernel["us"] for kernel in kernels)
     read = sum(kernel["weight_bytes"] or 0 for kernel in kernels)
     kind = _kind(kernels)
     title = f"layer {index}, {kind}" if kind != "layer" else f"layer {index}"
-    axes.set_title(f"{title}: {total:.0f} µs, {read / 1e6:.0f} MB")
+    axes.set_title(f"{title}: {total:.0f} µs" + (f", {read / 1e6:.0f} MB" if known else ""))
     axes.set_yticks(range(len(kernels)), [_label(kernel) for kernel in kernels], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(kernels) - 0.4, -0.6)
