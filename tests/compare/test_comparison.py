@@ -194,6 +194,14 @@ def test_calibration_asks_for_runs_of_one_build():
         calibrate(pooled(named, other, named))
 
 
+def test_calibration_refuses_a_capture_given_twice():
+    one, two = pair()
+    with pytest.raises(TracebookError, match="Runs 1 and 3 hold the same steps") as refused:
+        calibrate(pooled(one, two, one))
+    assert refused.value.exit_code == 1
+    assert "different captures of one build" in refused.value.hint
+
+
 def test_noise_of_either_side_counts():
     old, new = pair()
     noise = Noise(5, {"step": 0.02})

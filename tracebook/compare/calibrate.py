@@ -8,9 +8,12 @@ not taken out: with a handful of runs the rest would too often be found to be no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
+
 import numpy as np
 
-from tracebook.compare.baseline import Baseline, Noise
+from tracebook.compare.baseline import Baseline, Noise, Run
 from tracebook.compare.comparable import comparable
 from tracebook.compare.gates import Gates
 from tracebook.compare.series import phases_of, quantities_of, series_of
@@ -28,7 +31,7 @@ def calibrate(runs: Baseline, gates: Gates | None = None) -> Baseline:
         gates: For the fewest steps of a run.
 
     Raises:
-        TracebookError: There are too few runs.
+        TracebookError: There are too few runs, or two of them are one.
         NotComparable: They are not runs of one build.
     """
     if len(runs.runs) < FEWEST_RUNS:
@@ -47,6 +50,7 @@ def calibrate(runs: Baseline, gates: Gates | None = None) -> Baseline:
                 f"{text.replace('the new run', 'this one')}",
                 reason.hint,
             )
+    _refuse_the_same(runs.runs)
     phases = phases_of(runs.runs)
     series = [series_of(run, phases) for run in runs.runs]
     level = np.mean([run.median for run in series], axis=0)
@@ -57,6 +61,19 @@ def calibrate(runs: Baseline, gates: Gates | None = None) -> Baseline:
         for row, name in enumerate(quantities_of(phases))
     }
     return Baseline(runs.runs, Noise(len(runs.runs), learned))
+
+
+def _refuse_the_same(runs: Sequence[Run]) -> None:
+    """One capture given twice differs from itself by nothing, which is no noise."""
+    for (one, first), (other, second) in combinations(enumerate(runs, start=1), 2):
+        if np.array_equal(first.wall_ns, second.wall_ns):
+            names = [run.fact("trace", "path") for run in (first, second)]
+            called = f" ({names[0]} and {names[1]})" if all(names) else ""
+            raise TracebookError(
+                f"Runs {one} and {other}{called} hold the same steps, so they tell nothing of "
+                "the noise between runs.",
+                "Give different captures of one build, each recorded anew.",
+            )
 
 
 def told(baseline: Baseline) -> str:
