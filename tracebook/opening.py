@@ -15,9 +15,9 @@ from tracebook.importers.window import At, Selection, Span
 from tracebook.trace import Trace
 from tracebook.units import BYTES_PER_GB
 
-#: Peak memory of a whole report per kernel, and of the program without any, as measured in
-#: docs/performance.md.
-BYTES_PER_KERNEL = 750
+#: Peak memory per kernel of what needs most, the table of kernels, and of the program without
+#: any, as measured in docs/performance.md. A report needs half of it.
+BYTES_PER_KERNEL = 400
 BASE_BYTES = 200_000_000
 #: The first window is as long as N steps and some warm-up of this length would be.
 _STEP_NS = 50_000_000
