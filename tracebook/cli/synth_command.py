@@ -47,7 +47,7 @@ def synth_command(
 
     if truth is not None:
         check_truth_path(truth)
-    if output.exists():
+    if output.is_file() or output.is_dir():
         raise RunDescriptionError(f"{output} exists already.", "Remove it or give another name.")
     with replacing(output, source=run_file) as draft:
         made = synthesize(run_file, draft, steps=steps, seed=seed, schema=schema)

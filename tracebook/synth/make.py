@@ -48,7 +48,7 @@ def synthesize(
         RunDescriptionError: The description is wrong or the output exists.
         CheckpointError: A checkpoint cannot be read.
     """
-    if output.exists():
+    if output.is_file() or output.is_dir():
         raise RunDescriptionError(f"{output} exists already.", "Remove it or give another name.")
     settings = load_settings(run_file)
     settings = replace(
