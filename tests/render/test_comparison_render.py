@@ -46,6 +46,21 @@ def test_text_adds_up_in_its_sentence():
     assert "Regression" not in text  # a diff does not judge
 
 
+@pytest.mark.parametrize("format_name", ["text", "markdown", "html"])
+def test_verdict_names_the_phases_that_are_worse_where_the_step_is_the_same(format_name):
+    # By a gate of its own the step stays the same, although the drafter is slower.
+    rng = np.random.default_rng(13)
+    sides = [baseline_of(rng, 60, slower=slower) for slower in ({}, {"drafter_layers": 1.06})]
+    text = render(compare(*sides), None, format_name)
+    assert "step: same; worse: drafter layers" in text
+
+
+def test_page_shows_commands_as_code():
+    page = render(compared(), None, "html")
+    assert "(<code>tracebook calibrate</code>)" in page
+    assert "`" not in page[: page.index("<script")]
+
+
 def test_text_without_a_change():
     assert "No regression" in render(compared(), judge(compared()), "text")
 

@@ -15,6 +15,7 @@ from tracebook.plots.canvas import FAINT, FLOOR, INK, run_name, saved
 from tracebook.render import words
 from tracebook.render.page import (
     Html,
+    coded,
     element,
     joined,
     navigation,
@@ -268,7 +269,7 @@ def _pictures(report: Report) -> Html:
         try:
             drawing = inline_svg(saved(plot(kind, (report,), width_in=_PICTURE_IN), "svg"), kind)
         except TracebookError as error:
-            drawing = element("p", f"Not drawn: {error.message}", class_="soft")
+            drawing = element("p", coded(f"Not drawn: {error.message}"), class_="soft")
         figures.append(
             element(
                 "figure",

@@ -34,6 +34,11 @@ def text(value: str) -> Html:
     return Html(escape(_CONTROL.sub("?", value)))
 
 
+def coded(value: str) -> Html:
+    """Text as markup, in which what stands between backticks is code."""
+    return Html(re.sub(r"`([^`]+)`", r"<code>\1</code>", text(value)))
+
+
 def element(tag: str, *content: str, **attributes: str | None) -> Html:
     """An element; `class_` is the attribute `class`, a None attribute is left out."""
     told = "".join(
@@ -169,8 +174,8 @@ def warnings(found: Sequence[tuple[str, str | None]]) -> Html:
         [
             element(
                 "div",
-                element("p", message),
-                element("p", "What to do: ", hint) if hint else "",
+                element("p", coded(message)),
+                element("p", "What to do: ", coded(hint)) if hint else "",
                 class_="warning",
             )
             for message, hint in found

@@ -10,6 +10,7 @@ from tracebook.phase_styles import phase_styles
 from tracebook.render.comparison import words
 from tracebook.render.page import (
     Html,
+    coded,
     element,
     joined,
     navigation,
@@ -62,9 +63,10 @@ def _summary(found: Comparison, outcome: Outcome | None) -> Html:
         ("step before", f"{step.old_ms:.2f} ms"),
         ("step now", f"{step.new_ms:.2f} ms"),
         ("change", words.rows(found)[-1][3]),
-        ("verdict", step.verdict),
+        ("verdict", words.verdict(found)),
     ]
-    remarks = [(f"{label}. {sentence}", None) for label, sentence in words.remarks(found, outcome)]
+    told = words.remarks(found, outcome, verdicts=False)
+    remarks = [(f"{label}. {sentence}", None) for label, sentence in told]
     return joined(
         [
             element("p", words.sum_sentence(found), class_="lead"),
@@ -74,7 +76,7 @@ def _summary(found: Comparison, outcome: Outcome | None) -> Html:
                 class_="cards",
             ),
             warnings(remarks),
-            element("p", words.counts_sentence(found), class_="soft"),
+            element("p", coded(words.counts_sentence(found)), class_="soft"),
         ]
     )
 

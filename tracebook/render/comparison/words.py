@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tracebook.compare.comparison import Comparison, Row
+from tracebook.compare.comparison import Comparison, Row, Verdict
 from tracebook.compare.outcome import Outcome, called, decimals_of, judge, p_text
 from tracebook.compare.parts import PartChange
 from tracebook.units import gb_text, number_text
@@ -131,6 +131,16 @@ def sum_sentence(found: Comparison) -> str:
     return f"{total}: {', '.join(listed)} ms."
 
 
+def verdict(found: Comparison) -> str:
+    """What became of the step, and which of its parts did not become the same."""
+    told = [f"step: {found.step.verdict}"]
+    kinds: tuple[Verdict, ...] = ("worse", "better", "unknown")
+    for kind in kinds:
+        named = [called(row.quantity) for row in found.with_verdict(kind)]
+        told += [f"{kind}: {', '.join(named)}"] if named else []
+    return "; ".join(told)
+
+
 def counts_sentence(found: Comparison) -> str:
     """How much was compared."""
 
@@ -144,13 +154,22 @@ def counts_sentence(found: Comparison) -> str:
     return f"{side(found.old_steps)} before, {side(found.new_steps)} now.{known}"
 
 
-def remarks(found: Comparison, outcome: Outcome | None) -> list[tuple[str, str]]:
-    """Labels and sentences below the tables: what came out, why, what to mind."""
+def remarks(
+    found: Comparison, outcome: Outcome | None, *, verdicts: bool = True
+) -> list[tuple[str, str]]:
+    """Labels and sentences below the tables: what came out, why, what to mind.
+
+    Args:
+        found: The comparison.
+        outcome: What it means as a check; None for a plain diff.
+        verdicts: Whether a diff tells the verdicts in one sentence.
+    """
     judged = outcome or judge(found)
     lines = []
     if outcome is None:
         undecided = judged.state in ("not_comparable", "machine_state")
         lines += [("Mind", reason.message) for reason in judged.reasons if undecided]
+        lines += [("Verdict", f"{verdict(found)}.")] if verdicts and not undecided else []
     else:
         label = {"passed": "Passed", "regression": "Regression"}.get(outcome.state, "Undecided")
         lines.append((label, outcome.headline))
