@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
 
 from tracebook.cli import COMMANDS, cli, main
+from tracebook.compare.baseline import Baseline, load, write
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,11 +42,12 @@ def desk(tmp_path, monkeypatch):
     for name in ("trace.sqlite", "run.toml"):
         target = here / name.replace("trace", "run")
         shutil.copyfile(ROOT / "fixtures" / "plain-nvfp4" / name, target)
-    for name in ("before", "after", "a", "b", "c", "baseline"):
+    for number, name in enumerate(("before", "after", "a", "b", "c", "baseline")):
         saved = "after" if name == "after" else "before"
-        shutil.copyfile(
-            ROOT / "fixtures" / "comparison" / f"{saved}.json.gz", here / f"{name}.json"
-        )
+        (run,) = load(ROOT / "fixtures" / "comparison" / f"{saved}.json.gz").runs
+        # Other captures of one build: no two hold the same steps.
+        other = replace(run, wall_ns=run.wall_ns + number, idle_ns=run.idle_ns + number)
+        write(Baseline((other,)), here / f"{name}.json", packed=True)
     monkeypatch.chdir(here)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return here
