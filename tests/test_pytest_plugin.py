@@ -44,6 +44,9 @@ def test_hot(trace_check):
 
 def test_wrong_gate(trace_check):
     trace_check("same.json", baseline="base.json", gate={"drafter": 0.02})
+
+def test_no_baseline(trace_check):
+    trace_check("same.json", baseline="base.jsn")
 """
 
 
@@ -64,7 +67,7 @@ def test_outcomes(pytester):
     pytester.makepyfile(TESTS)
     pytester.makeini("[pytest]\naddopts = --strict-markers")
     result = pytester.runpytest(*PLUGIN, "-v", "-rs")
-    result.assert_outcomes(passed=2, failed=3, skipped=1)
+    result.assert_outcomes(passed=2, failed=4, skipped=1)
     result.stdout.fnmatch_lines_random(
         [
             "*test_same PASSED*",
@@ -75,6 +78,9 @@ def test_outcomes(pytester):
             "*There is no phase 'drafter' to set a gate for.*",
         ]
     )
+    result.stdout.fnmatch_lines(["There is no phase 'drafter'*", "Hint: *"])
+    result.stdout.fnmatch_lines(["*base.jsn*", "Hint: *"])
+    result.stdout.no_fnmatch_line("*raise *")
 
 
 def test_the_package_ships_the_plugin():

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["Report", "analyze"]
 
 
+def __dir__() -> list[str]:
+    """Public names too that were not asked for yet."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import the heavy public names only when they are asked for."""
     if name == "analyze":

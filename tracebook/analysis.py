@@ -7,6 +7,7 @@ its work elsewhere.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -35,7 +36,7 @@ from tracebook.kernels.nvtx import NvtxAgreement, compare_scopes
 from tracebook.machine import Machine, resolve_machine
 from tracebook.notices import Notice
 from tracebook.opening import growing_windows, open_within
-from tracebook.options import Options, choice_of, describe
+from tracebook.options import Options, check_names, choice_of, describe
 from tracebook.report import Report
 from tracebook.trace import Trace
 from tracebook.traffic import Models
@@ -64,10 +65,16 @@ def analyze(path: str | Path, **options: Unpack[Options]) -> Report:
         **options: See `Options`; `run.toml` beside the trace is read, options win.
 
     Raises:
+        TypeError: A keyword is no option.
         TracebookError: The trace, the checkpoint or an option cannot be used; the
             message says which, the hint what to do.
     """
     return account_for(examine(path, **options))
+
+
+if analyze.__doc__ is not None and Options.__doc__ is not None:  # not so with python -OO
+    _listed = inspect.cleandoc(Options.__doc__).partition("Attributes:\n")[2]
+    analyze.__doc__ = f"{inspect.cleandoc(analyze.__doc__)}\n\nOptions:\n{_listed}"
 
 
 def account_for(examined: Examined) -> Report:
@@ -88,6 +95,7 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
     Raises:
         TracebookError: As `analyze`; `NoDecodeSteps` where nothing repeats.
     """
+    check_names(options)
     if options.get("steps") is not None:
         return _first_steps(Path(path), options)
     trace = open_for(path, options)
@@ -347,7 +355,7 @@ def _refuse_half_a_drafter(run: RunDescription) -> None:
     if run.draft_method is None and said:
         raise RunDescriptionError(
             f"{' and '.join(said)} is given, but not how tokens are drafted.",
-            "Add --draft-method mtp, or --drafter PATH.",
+            "Add --draft-method mtp, or --drafter PATH (in Python: draft_method=, drafter=).",,
         )
 
 

@@ -5,7 +5,8 @@ In: keywords of `analyze` and its kin. Out: the run description, and the kind of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -96,6 +97,20 @@ _FIELD_OF = {
 }
 
 
+def check_names(given: Iterable[str]) -> None:
+    """Refuse keywords that are no options: left alone they would do nothing.
+
+    Raises:
+        TypeError: Naming the first of them and the nearest option.
+    """
+    known = list(Options.__annotations__)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+            raise TypeError(f"There is no option {name!r}: {advice}")
+
+
 def choice_of(options: Options, run: RunDescription) -> Choice:
     """Which kind of step to account for; a batch in run.toml describes, it does not choose."""
     return Choice(
@@ -106,7 +121,13 @@ def choice_of(options: Options, run: RunDescription) -> Choice:
 
 
 def describe(path: str | Path, options: Options) -> RunDescription:
-    """The run description from run.toml and options."""
+    """The run description from run.toml and options.
+
+    Raises:
+        TypeError: A keyword is no option.
+        RunDescriptionError: A value cannot be.
+    """
+    check_names(options)
     given: Mapping[str, Any] = options
     flags = {
         field: str(value) if isinstance(value, Path) else value

@@ -75,7 +75,8 @@ def predict(
     drafting = (run.draft_method or "none") != "none"
     if drafting and run.draft_tokens is None:
         raise RunDescriptionError(
-            f"How many tokens {run.draft_method} drafts is not known.", "Add --draft-tokens K."
+            f"How many tokens {run.draft_method} drafts is not known.",
+            "Add --draft-tokens K (in Python: draft_tokens=K).",
         )
     if (sweep or alpha is not None) and not drafting:
         raise RunDescriptionError(

@@ -49,7 +49,14 @@ def trace_check(request: pytest.FixtureRequest) -> Callable[..., Comparison]:
     defaults: dict[str, Any] = dict(marker.kwargs) if marker else {}
 
     def check(run: str | Path | Sequence[str | Path], **given: Any) -> Comparison:
-        return _check(request.config.rootpath, run, **(defaults | given))
+        from tracebook.errors import TracebookError
+
+        try:
+            return _check(request.config.rootpath, run, **(defaults | given))
+        except TracebookError as error:
+            # A stack through this package would hide what is wrong and lose the hint.
+            told = f"{error.message}\nHint: {error.hint}" if error.hint else error.message
+        pytest.fail(told, pytrace=False)
 
     return check
 

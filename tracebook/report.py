@@ -234,6 +234,12 @@ class Report:
     step_samples: StepSamples | None = field(default=None, compare=False, repr=False)
     median_step: MedianStep | None = field(default=None, compare=False, repr=False)
 
+    def __repr__(self) -> str:
+        """One line: what ran, the step, and where its time goes."""
+        target = PurePath(self.run.target).name if self.run.target else "no checkpoint"
+        times = ", ".join(f"{row.phase} {row.ms.median:.2f}" for row in self.phase_rows)
+        return f"<Report {target}: step {self.steps.wall_ms.median:.2f} ms ({times})>"
+
     @property
     def phases(self) -> pl.DataFrame:
         """One row per phase: `ms` is the median, the rest of the summary is `ms_*`."""

@@ -90,7 +90,7 @@ def _check_request(
     if method in SEQUENTIAL and draft_tokens is None:
         raise RunDescriptionError(
             f"With {method} each draft token is a pass of its own, and their number is not known.",
-            "Give it: --draft-tokens K.",
+            "Give it: --draft-tokens K (in Python: draft_tokens=K).",
         )
     if method in BLOCK | {"eagle3", "draft_model"} and drafter is None:
         raise RunDescriptionError(
