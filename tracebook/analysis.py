@@ -355,7 +355,7 @@ def _refuse_half_a_drafter(run: RunDescription) -> None:
     if run.draft_method is None and said:
         raise RunDescriptionError(
             f"{' and '.join(said)} is given, but not how tokens are drafted.",
-            "Add --draft-method mtp, or --drafter PATH (in Python: draft_method=, drafter=).",,
+            "Add --draft-method mtp, or --drafter PATH (in Python: draft_method=, drafter=).",
         )
 
 
