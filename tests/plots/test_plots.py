@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import matplotlib as mpl
@@ -154,6 +155,29 @@ def bare(tmp_path_factory) -> Report:
     path = tmp_path_factory.mktemp("bare") / "trace.sqlite"
     path.write_bytes((ROOT / "fixtures" / "full-recipe" / "trace.sqlite").read_bytes())
     return tracebook.analyze(path)
+
+
+def test_layers_of_another_kind_are_not_slow_ones(bare):
+    # Without bytes nothing tells that the last eight layers read more, but they are many.
+    panel = bare.plot.layers().axes[0]
+    assert [text.get_text() for text in panel.texts] == []
+
+
+def test_names_of_slow_neighbours_do_not_touch(bare):
+    slow = (10, 11, 13, 15)
+    rows = tuple(
+        replace(row, ms=replace(row.ms, median=2.2))
+        if row.phase == "target_layers" and row.layer in slow
+        else row
+        for row in bare.layer_rows
+        if row.layer is None or row.layer < 56
+    )
+    figure = replace(bare, layer_rows=rows).plot.layers(width_in=6.0)
+    figure.canvas.draw()
+    names = figure.axes[0].texts
+    assert [text.get_text() for text in names] == ["10\N{EN DASH}11", "13", "15"]
+    boxes = [Text.get_window_extent(text) for text in names]
+    assert not any(one.overlaps(other) for one, other in pairwise(boxes))
 
 
 def test_flow_without_bytes_speaks_of_none(bare):

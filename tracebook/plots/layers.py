@@ -38,6 +38,7 @@ def draw(report: Report, *, width_in: float) -> Figure:
         3, len(by_phase), sharex="col", sharey="row", squeeze=False, width_ratios=widths
     )
     seen: dict[str, Line2D] = {}
+    lines = 0
     for column, (phase, rows) in enumerate(by_phase.items()):
         kinds = _kinds(report.median_step, phase)
         changes = _format_changes(report.median_step, phase)
@@ -48,7 +49,8 @@ def draw(report: Report, *, width_in: float) -> Figure:
         _panel(panels[0, column], rows, [row.ms.median for row in rows], kinds, seen)
         _panel(panels[1, column], rows, [_mb(row) for row in rows], kinds, seen)
         _panel(panels[2, column], rows, [row.weight_gbps for row in rows], kinds, seen)
-        _name_slow(panels[0, column], rows)
+        layers_per_in = 1.04 * len(rows) / ((width_in - 1.2) * widths[column] / sum(widths))
+        lines = max(lines, _name_slow(panels[0, column], rows, layers_per_in))
         panels[0, column].set_title(phase_label(phase))
         last = max(row.layer or 0 for row in rows)
         panels[0, column].set_xlim(-0.5 - 0.02 * last, last + 0.5 + 0.02 * last)
@@ -62,7 +64,8 @@ def draw(report: Report, *, width_in: float) -> Figure:
     for line, label in zip(panels, labels, strict=True):
         line[0].set_ylabel(label)
         top = max(axes.dataLim.y1 for axes in line)
-        line[0].set_ylim(0, 1.18 * top if top > 0 else 1.0)  # -inf where nothing was drawn
+        room = 1.18 + 0.12 * max(lines - 1, 0)
+        line[0].set_ylim(0, room * top if top > 0 else 1.0)  # -inf where nothing was drawn
     _peak(panels[2], report)
     figure.align_ylabels()
     figure.suptitle(caption(report), fontsize=10, x=0.01, ha="left")
@@ -135,24 +138,54 @@ def _told(changes: dict[int, list[str]]) -> str:
     return f"matrices change their bytes at layer {layers}"
 
 
-def _name_slow(axes: Axes, rows: Sequence[PartRow]) -> None:
-    """Name the layers that take clearly longer than others that read as much."""
+def _name_slow(axes: Axes, rows: Sequence[PartRow], layers_per_in: float) -> int:
+    """Name the layers that take clearly longer than others that read as much.
+
+    Neighbours are named together; names that would touch stand one above the other. Returns
+    in how many lines.
+    """
     peers: dict[int | None, list[PartRow]] = {}
     for row in rows:
         peers.setdefault(row.weight_bytes, []).append(row)
-    slow = []
-    for group in peers.values():
-        usual = median(row.ms.median for row in group)
-        slow += [row for row in group if len(group) > 2 and row.ms.median > _SLOW * usual]
-    for row in sorted(slow, key=lambda row: -row.ms.median)[:_MOST_NAMED]:
+    slow = [row for group in peers.values() for row in _slow(group)]
+    most = sorted(slow, key=lambda row: -row.ms.median)[:_MOST_NAMED]
+    lines: list[float] = []
+    for run in _neighbours(most):
+        first, last = run[0].layer or 0, run[-1].layer or 0
+        name = f"{first}" if first == last else f"{first}\N{EN DASH}{last}"
+        middle = (first + last) / 2
+        half = (0.04 + 0.045 * len(name)) * layers_per_in
+        line = next((i for i, end in enumerate(lines) if end < middle - half), len(lines))
+        lines[line : line + 1] = [middle + half]
         axes.annotate(
-            f"{row.layer}",
-            xy=(row.layer or 0, row.ms.median),
-            xytext=(0, 5),
+            name,
+            xy=(middle, max(row.ms.median for row in run)),
+            xytext=(0, 5 + 10 * line),
             textcoords="offset points",
             ha="center",
             fontsize=8,
         )
+    return len(lines)
+
+
+def _slow(peers: Sequence[PartRow]) -> list[PartRow]:
+    """The few of many that take longer; where they are not few, they are another kind."""
+    if len(peers) < 3:
+        return []
+    usual = median(row.ms.median for row in peers)
+    slow = [row for row in peers if row.ms.median > _SLOW * usual]
+    return slow if len(slow) <= _MOST_NAMED else _slow(slow)
+
+
+def _neighbours(rows: Sequence[PartRow]) -> list[list[PartRow]]:
+    """Rows by layer, those next to each other together."""
+    runs: list[list[PartRow]] = []
+    for row in sorted(rows, key=lambda row: row.layer or 0):
+        if runs and (row.layer or 0) == (runs[-1][-1].layer or 0) + 1:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return runs
 
 
 def _peak(panels: Sequence[Axes], report: Report) -> None:
