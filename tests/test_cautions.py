@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -12,9 +13,11 @@ from tracebook.cautions import (
     _about_ceiling,
     _about_pace,
     _about_roofline,
+    _about_rows,
     _about_surroundings,
+    _about_yield,
 )
-from tracebook.kernels.labels import LabelledKernels
+from tracebook.kernels.labels import KindInfo, LabelledKernels
 from tracebook.notices import Notice
 from tracebook.stats import Summary
 
@@ -107,3 +110,46 @@ def test_steps_that_are_the_smaller_part_are_told():
     assert notice.message.startswith("62 %")  # five of eight equal steps
     asked = replace(few, notices=(Notice("first_steps", "as asked"),))
     assert codes(_about_surroundings(asked)) == []
+
+
+ROWS_OF_SAID = [
+    (1, "none", None, 1, []),
+    (4, "none", None, 4, []),
+    (None, "none", None, 4, ["rows_unlike"]),
+    (1, "dflash2", 10, 11, []),
+    (1, "dflash2", 10, 16, []),
+    (1, "dflash2", 7, 11, ["rows_unlike"]),
+    (1, "dflash2", 15, 11, ["rows_unlike"]),
+    (2, "mtp", 3, 8, []),
+    (None, "mtp", 3, 8, ["rows_unlike"]),
+    (1, "mtp", None, 8, []),
+    (1, None, None, 8, []),
+    (1, "none", None, None, []),
+]
+
+
+@pytest.mark.parametrize(("batch", "method", "drafts", "rows", "told"), ROWS_OF_SAID)
+def test_batch_and_drafts_are_held_against_the_grids(report, batch, method, drafts, rows, told):
+    run = replace(report.run, batch=batch, draft_method=method, draft_tokens=drafts)
+    labelled = SimpleNamespace(
+        kinds=(KindInfo("00000000", 20, 900, rows, (rows, 48) if rows else ()),)
+    )
+    assert codes(_about_rows(replace(report, run=run), labelled)) == told
+
+
+@pytest.mark.parametrize(
+    ("method", "drafts", "batch", "tokens", "told"),
+    [
+        ("none", None, 1, 1.0, []),
+        ("none", None, None, 4.0, ["yield_too_high"]),
+        ("mtp", 3, 2, 8.0, []),
+        ("mtp", 3, 2, 8.1, ["yield_too_high"]),
+        ("mtp", None, 1, 99.0, []),
+        (None, None, 1, 99.0, []),
+    ],
+)
+def test_more_tokens_than_a_step_can_yield_are_told(report, method, drafts, batch, tokens, told):
+    run = replace(
+        report.run, draft_method=method, draft_tokens=drafts, batch=batch, tokens_per_step=tokens
+    )
+    assert codes(_about_yield(replace(report, run=run))) == told

@@ -77,11 +77,12 @@ def account(
             "No steady decode step was kept, so there is nothing to account for.",
             "Record more decode steps, or look at the kernels with `tracebook kernels`.",
         )
+    run = _as_it_ran(run, labelled.plan)
     time = share_out(labelled.kernels, labelled.steps)
     traffic = _traffic(labelled, time, run, models)
     labelled = replace(labelled, notices=(*labelled.notices, *traffic.notices))
-    run_facts = _run_facts(run, labelled.plan, traffic)
     phase_rows = _phase_rows(labelled, time, machine, traffic)
+    run_facts = _run_facts(run, labelled.plan, traffic, drafts=_drafts(phase_rows))
     report = Report(
         trace=_trace_facts(trace, labelled),
         machine=MachineFacts(
@@ -142,7 +143,25 @@ def _traffic(
     return step_traffic(models, labelled.plan, run, replay_seen=replay_seen)
 
 
-def _run_facts(run: RunDescription, plan: Plan | None, traffic: StepTraffic) -> RunFacts:
+def _as_it_ran(run: RunDescription, plan: Plan | None) -> RunDescription:
+    """The description with the ranks and draft tokens of the plan that the report goes by.
+
+    That plan may be another one than was said: all bytes have to be of the same run.
+    """
+    if plan is None:
+        return run
+    ranks = plan.ranks if plan.ranks != (run.tensor_parallel or 1) else run.tensor_parallel
+    return replace(run, tensor_parallel=ranks, draft_tokens=plan.draft_tokens or run.draft_tokens)
+
+
+def _drafts(rows: Sequence[PhaseRow]) -> bool:
+    """Whether a drafter was seen to run."""
+    return any(row.phase in (Phase.DRAFTER_LAYERS, Phase.DRAFT_HEAD) for row in rows)
+
+
+def _run_facts(
+    run: RunDescription, plan: Plan | None, traffic: StepTraffic, *, drafts: bool
+) -> RunFacts:
     """What was run, and which settings nobody gave."""
     assumed = []
     method: str | None = run.draft_method
@@ -155,14 +174,14 @@ def _run_facts(run: RunDescription, plan: Plan | None, traffic: StepTraffic) -> 
         assumed.append("batch 1")
     tokens, basis = run.tokens_per_step, "given"
     if tokens is None:
-        tokens = float(batch) if method == "none" else None
+        # A drafter that nobody named yields nobody knows how many tokens.
+        tokens = float(batch) if method == "none" and not drafts else None
         basis = "assumed" if assumed else "derived"
     return RunFacts(
         target=shown(run.target) if run.target else None,
         drafter=shown(run.drafter) if run.drafter else None,
         draft_method=method,
-        # The plan's where there is one: the report goes by it, even where it was not what was said.
-        draft_tokens=(plan.draft_tokens if plan else None) or run.draft_tokens,
+        draft_tokens=run.draft_tokens,
         draft_head=shown(run.draft_head) if run.draft_head else None,
         batch=batch,
         tokens_per_step=tokens,
@@ -172,7 +191,7 @@ def _run_facts(run: RunDescription, plan: Plan | None, traffic: StepTraffic) -> 
         kv_dtype=run.kv_dtype,
         gdn_dtype=run.gdn_dtype,
         replay=traffic.replay if traffic.movements else run.replay,
-        tensor_parallel=plan.ranks if plan and plan.ranks > 1 else run.tensor_parallel,
+        tensor_parallel=run.tensor_parallel,
     )
 
 

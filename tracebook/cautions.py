@@ -50,6 +50,8 @@ def cautions(report: Report, labelled: Labelled, machine: Machine) -> Report:
         *_about_steps(report),
         *_about_unclassified(report),
         *_about_tokens(report),
+        *_about_rows(report, labelled),
+        *_about_yield(report),
     ]
     return replace(report, warnings=tuple(dict.fromkeys(found)))
 
@@ -82,7 +84,8 @@ def _about_bytes(labelled: Labelled) -> list[Notice]:
                 "bytes_untrusted",
                 "Bytes, GB/s and floors are withheld: the checkpoint does not explain the "
                 f"kernels ({why}, {100 * verdict.off_share:.1f} % of them at an odd speed).",
-                "Check --checkpoint, --drafter, --draft-method, --draft-tokens and --draft-head.",
+                "Check --checkpoint, --drafter, --draft-method, --draft-tokens, --draft-head "
+                "and --bandwidth.",
             )
         )
     if not verdict.phases_trusted:
@@ -214,7 +217,7 @@ def _about_pace(steps: StepFacts) -> list[Notice]:
                 "--from and --to.",
             )
         )
-    if steps.wall_ms.mean > STALLED * steps.wall_ms.median:
+    if not steps.regimes and steps.wall_ms.mean > STALLED * steps.wall_ms.median:
         found.append(
             Notice(
                 "stalled_steps",
@@ -253,7 +256,9 @@ def _about_tokens(report: Report) -> list[Notice]:
     if report.steps.tokens_per_s is not None:
         return []
     reason = (
-        "the draft method is not known"
+        "a drafter runs that was not named"
+        if report.run.draft_method == "none"
+        else "the draft method is not known"
         if report.run.draft_method is None
         else "how many drafts are accepted is not in the trace"
     )
@@ -263,5 +268,54 @@ def _about_tokens(report: Report) -> list[Notice]:
             f"Tokens per second are missing: {reason}.",
             "Add --tokens-per-step from your benchmark"
             + (" or --draft-method none." if report.run.draft_method is None else "."),
+        )
+    ]
+
+
+def _about_rows(report: Report, labelled: Labelled) -> list[Notice]:
+    """Whether batch and draft tokens agree with the grids of row-wise kernels.
+
+    Engines pad a batch to the next size that they captured a graph for: 1, 2, 4, and
+    multiples of 8 (vLLM, SGLang).
+    """
+    grids = labelled.kinds[0].row_grids if labelled.kinds else ()
+    run = report.run
+    drafting = run.draft_method not in (None, "none")
+    if not grids or run.draft_method is None or (drafting and run.draft_tokens is None):
+        return []
+    drafts = (run.draft_tokens or 0) if drafting else 0
+    batch = run.batch or 1
+    said = batch * (drafts + 1)
+    padded = said if said <= 2 else 4 if said <= 4 else -(-said // 8) * 8
+    if said in grids or padded in grids:
+        return []
+    words = f"batch {batch} with {drafts} draft tokens" if drafting else f"batch {batch}"
+    return [
+        Notice(
+            "rows_unlike",
+            f"The norms of a step work on {grids[0]} tokens at once; {words} makes {said}.",
+            "Give --batch and --draft-tokens as they were in the run, unless the engine fills "
+            "up its batches. State, caches and tokens/s go by them.",
+        )
+    ]
+
+
+def _about_yield(report: Report) -> list[Notice]:
+    """More tokens per step than a verify pass can accept."""
+    run = report.run
+    if run.tokens_per_step is None or run.draft_method is None:
+        return []
+    if run.draft_method != "none" and run.draft_tokens is None:
+        return []
+    drafts = (run.draft_tokens or 0) if run.draft_method != "none" else 0
+    most = (run.batch or 1) * (drafts + 1)
+    if run.tokens_per_step <= most:
+        return []
+    return [
+        Notice(
+            "yield_too_high",
+            f"{run.tokens_per_step:g} tokens per step were said, but batch {run.batch or 1} with "
+            f"{drafts} draft tokens yields {most} at most.",
+            "Correct --tokens-per-step (tokens of all sequences, for each step), or give --batch.",
         )
     ]

@@ -15,6 +15,10 @@ from tracebook.kernels.labels import KindInfo
 from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import ROW_CLASSES, Kind
 
+#: The usual grid is the number of tokens beyond doubt where so many kernel names share it
+#: and so many of the row-wise kernels have it.
+NAMES_SHARING, SHARE_SHARING = 3, 0.5
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -50,18 +54,23 @@ def describe_kind(kernels: Kernels, kind: Kind) -> KindInfo:
         lines.append(f"{name}|{grid}|{count}")
     text = "\n".join(sorted(lines))
     signature = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
-    return KindInfo(signature, len(kind.slices), piece.end - piece.first, _rows(kernels, part))
+    rows, grids = _rows(kernels, part)
+    return KindInfo(signature, len(kind.slices), piece.end - piece.first, rows, grids)
 
 
-def _rows(kernels: Kernels, part: slice) -> int | None:
-    """The usual grid of the kernels that work row by row: one block per token."""
-    names = np.array(CLASSES)[kernels.kernel_class[part]]
-    grids = kernels.grid[part][np.isin(names, ROW_CLASSES)][:, 0]
-    grids = grids[grids > 0]
+def _rows(kernels: Kernels, part: slice) -> tuple[int | None, tuple[int, ...]]:
+    """The usual grid of the kernels that work row by row (one block per token), and all."""
+    classes = np.array(CLASSES)[kernels.kernel_class[part]]
+    by_row = np.isin(classes, ROW_CLASSES) & (kernels.grid[part][:, 0] > 0)
+    grids = kernels.grid[part][by_row][:, 0]
     if not len(grids):
-        return None
+        return None, ()
     values, counts = np.unique(grids, return_counts=True)
-    return int(values[counts.argmax()])
+    usual = int(values[counts.argmax()])
+    sharing = len(np.unique(kernels.base_name[part][by_row][grids == usual]))
+    if sharing < NAMES_SHARING or counts.max() < SHARE_SHARING * len(grids):
+        return usual, ()
+    return usual, tuple(values[np.argsort(-counts, kind="stable")].tolist())
 
 
 def choose_kinds(kernels: Kernels, kinds: Sequence[Kind], choice: Choice | None) -> list[Kind]:

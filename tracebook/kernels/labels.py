@@ -111,10 +111,16 @@ class LabelledKernels:
     @cached_property
     def rows(self) -> pl.DataFrame:
         """ROW_SCHEMA: a label in full for each kernel, which takes 100 bytes and more."""
+        return self.select(*ROW_SCHEMA)
+
+    def select(self, *columns: str) -> pl.DataFrame:
+        """Some columns of ROW_SCHEMA."""
         step = pl.Series("step_id", self.step, pl.Int64)
         own = self.frame.with_columns(step.set(step < 0, None))
-        whole = pl.concat([own, self.labels[self.label]], how="horizontal")
-        return whole.select(list(ROW_SCHEMA)).cast(pl.Schema(ROW_SCHEMA))
+        own = own.select(name for name in columns if name in own.columns)
+        shared = self.labels.select(name for name in columns if name in self.labels.columns)
+        whole = pl.concat([own, shared[self.label]], how="horizontal").select(columns)
+        return whole.cast({name: ROW_SCHEMA[name] for name in columns})
 
 
 @dataclass(frozen=True)
@@ -156,12 +162,15 @@ class KindInfo:
         kernels: Kernels of one of them.
         rows: Tokens that go through the model at once, from the grids of the norms; None
             where grids or names do not tell.
+        row_grids: All grid sizes of row-wise kernels, the usual one first, where most of
+            them and several names share it; empty where that is less clear.
     """
 
     signature: str
     steps: int
     kernels: int
     rows: int | None
+    row_grids: tuple[int, ...] = ()
 
     def describe(self) -> str:
         """In words, for lists of what was left out."""

@@ -98,16 +98,17 @@ def compare_scopes(
         )
         for row in rows
     )
-    in_steps = labelled.rows.filter(pl.col("step_id").is_not_null())
+    in_steps = labelled.kernels.select("step_id", "start_ns", "end_ns").drop_nulls("step_id")
     step_ns = int((in_steps["end_ns"] - in_steps["start_ns"]).sum())
     return NvtxAgreement(found, _rounded(agreement)), _conflicts(scopes, rules, step_ns)
 
 
 def _linked(labelled: Labelled, trace: Trace, launches: pl.DataFrame) -> pl.DataFrame:
     """Labelled kernels with the scopes that launched them, one row for each pair."""
-    rows = labelled.rows.select(
-        "kernel_id", "step_id", "phase", "layer", ns=pl.col("end_ns") - pl.col("start_ns")
-    )
+    rows = labelled.kernels.select(
+        "kernel_id", "step_id", "phase", "layer", "start_ns", "end_ns"
+    ).with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
+    rows = rows.drop("start_ns", "end_ns")
     rows = rows.join(trace.kernels.select("kernel_id", "correlation_id"), on="kernel_id")
     if labelled.pid is not None:
         launches = launches.filter(pl.col("pid") == labelled.pid)

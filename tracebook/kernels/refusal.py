@@ -73,7 +73,9 @@ def _unlike_plan(
             "No steady decode found: what repeats is prefill.",
             "Let the capture run on while tokens are generated.",
         )
+    hint = ""
     if peak_gbps is not None:
+        hint = f" Is {peak_gbps:.0f} GB/s the peak of the machine that was recorded?"
         total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
         longest = busy_ns(total, _longest_of_its_own(periods).kernels)
         floor = floor_ns(plan, peak_gbps)
@@ -85,20 +87,20 @@ def _unlike_plan(
             return NoDecodeSteps(
                 f"No steady decode found: {told}, so it is not bound by reading weights "
                 "(prefill or training?).",
-                "Record a server while it decodes a few sequences.",
+                "Record a server while it decodes a few sequences." + hint,
             )
         if longest < 0.85 * floor:
             return NoDecodeSteps(
                 f"No steady decode found: no whole step repeats; {told}.",
-                "Is it the checkpoint that ran? " + RECORD,
+                "Is it the checkpoint that ran? " + RECORD + hint,
             )
         if longest > 2.5 * floor:
             return NoDecodeSteps(
                 f"No steady decode found: {told}, and its kernels do not last as long as the "
                 "matrices take to read (prefill, or a large batch?).",
-                "Record a server while it decodes a few sequences.",
+                "Record a server while it decodes a few sequences." + hint,
             )
     return NoDecodeSteps(
         f"No steady decode found: what repeats does not read the matrices of {plan.description}.",
-        "Check --checkpoint, --drafter and --draft-tokens against the run. " + RECORD,
+        "Check --checkpoint, --drafter and --draft-tokens against the run. " + RECORD + hint,
     )

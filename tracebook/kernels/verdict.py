@@ -111,10 +111,13 @@ def judge(
         off_share=off,
         unmatched_gemm_share=unmatched,
         fitted_gbps=fit.bandwidth_gbps,
-        phases_trusted=matched >= PHASES_FLOOR and unmatched <= UNMATCHED_REFUSE,
+        phases_trusted=matched >= PHASES_FLOOR
+        and unmatched <= UNMATCHED_REFUSE
+        and not (above and off > OFF_REFUSE),
+        # A peak that is set too low is said, not acted on: no fit goes far above the peak,
+        # so bytes that are too many show in the times.
         bytes_trusted=matched >= MATCHED_FLOOR
-        and off <= (OFF_REFUSE if unmatched <= UNMATCHED_WARN else OFF_WARN)
-        and not above,
+        and off <= (OFF_REFUSE if unmatched <= UNMATCHED_WARN else OFF_WARN),
         matched_bytes=_matched_bytes(fit, plan),
         passes=_passes(plan),
     )
