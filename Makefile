@@ -18,7 +18,7 @@ report: $(INSTALLED) ## Where the time of a decode step goes, on the saved full 
 	@$(BIN)/tracebook report fixtures/full-recipe/trace.sqlite
 
 test: $(INSTALLED) ## All tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 fuzz: $(INSTALLED) ## Many more rounds of broken files and interruptions (an hour)
 	@TRACEBOOK_FUZZ_ROUNDS=$${ROUNDS:-50} TRACEBOOK_FUZZ_SEED=$${SEED:-1000} \

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tracebook.cli import main
 
-LONGEST_S = 10
+LONGEST_S = 60
 _ESCAPES = [chr(27), chr(7), chr(0x9B), "\u202e"]
 
 
