@@ -208,6 +208,9 @@ def block_drafter(name, layers, hidden, inter, vocab, aux, fmt="bf16", v2=True) 
         "dtype": "bfloat16",
         "dflash_config": {"block_size": 8, "target_layer_ids": list(range(1, 6 * aux, 6))[:aux]},
     }
+    if v2:  # as published for DFlash2; `program` reads no more than that of the cache
+        config |= {"sliding_window": 2048, "layer_types": ["sliding_attention"] * layers}
+        config["use_sliding_window"] = True
     extra = {"fc": "fc", "conv": v2, "selector": v2}
     kinds = ("attn",) * layers
     ckpt = Checkpoint(name, config, tensors)
