@@ -138,6 +138,13 @@ def test_a_wrong_draft_length_is_contradicted_by_the_kernels():
     assert sum(m.bytes for m in written if m.direction == "write") == 4 * 75_497_472
 
 
+def test_folders_of_an_absolute_path_are_not_told(monkeypatch):
+    trace = ROOT / "fixtures" / "mtp3" / "trace.sqlite"
+    monkeypatch.chdir(ROOT / "fixtures")
+    assert tracebook.analyze(trace).trace.path == "trace.sqlite"
+    assert tracebook.analyze(Path("mtp3/trace.sqlite")).trace.path == "mtp3/trace.sqlite"
+
+
 def test_the_selection_reaches_the_trace():
     examined = examine(FULL, from_ns=400_000_000, to_ns=900_000_000)
     rows = examined.labelled.rows

@@ -122,6 +122,7 @@ def test_a_second_capture_without_graphs(tmp_path):
 def test_the_command(tmp_path, capsys):
     assert main(["doctor", str(FIXTURE), "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
+    assert told["path"] == FIXTURE.name  # folders are not told
     assert told["fit"] is True
     unfit = write(tmp_path / "run.sqlite", kernels=[kernel()])
     assert main(["doctor", str(unfit)]) == 1

@@ -12,6 +12,7 @@ import pytest
 from tracebook import analyze
 from tracebook.cli import main
 from tracebook.errors import TracebookError
+from tracebook.render.sweep import FORMATS as TABLES
 from tracebook.render.sweep import render_sweep
 from tracebook.sweep import Row, expand, row_of, sweep
 
@@ -116,6 +117,28 @@ def test_other_formats_hold_all_rows():
     rows = list(csv.DictReader(io.StringIO(render_sweep(ROWS, "csv"))))
     assert [row["error"] for row in rows] == ["", "It is truncated.", ""]
     assert "c\\|d" in render_sweep(ROWS, "markdown")
+
+
+@pytest.mark.parametrize("format_name", TABLES)
+def test_folders_of_absolute_paths_are_not_told(format_name):
+    rows = [
+        Row("/home/alice/a/trace.sqlite", steps=1, step_ms=1.0),
+        Row("/home/alice/b/trace.sqlite", error="/home/alice/b/trace.sqlite does not exist."),
+        Row("c/run.sqlite", steps=1, step_ms=1.0),
+    ]
+    text = render_sweep(rows, format_name)
+    assert "alice" not in text
+    assert "//" not in text
+    assert "b/trace.sqlite does not exist" in text
+    for name in ("a/trace.sqlite", "c/run.sqlite"):
+        assert name in text
+
+
+def test_runs_without_a_common_folder():
+    text = render_sweep([Row("/a/x.sqlite", steps=1), Row("/b/x.sqlite", steps=1)], "text")
+    assert [line.split()[0] for line in text.splitlines()[2:]] == ["a", "b"]
+    text = render_sweep([Row("/a/x.sqlite", steps=1), Row("/b/y.sqlite", steps=1)], "text")
+    assert [line.split()[0] for line in text.splitlines()[2:]] == ["x.sqlite", "y.sqlite"]
 
 
 def test_the_command(mixed, tmp_path, capsys):

@@ -86,7 +86,10 @@ def account_for(examined: Examined) -> Report:
         run=examined.run,
         models=examined.models,
     )
-    return replace(report, nvtx=examined.nvtx)
+    facts = report.trace
+    if Path(examined.trace.info.path).is_absolute():  # its folders were not meant to be told
+        facts = replace(facts, path=Path(facts.path).name)
+    return replace(report, trace=facts, nvtx=examined.nvtx)
 
 
 def examine(path: str | Path, **options: Unpack[Options]) -> Examined:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def _on_cluster(paths: Sequence[Path], options: Options, address: str) -> Iterat
         tasks = client.map(row_of, absolute, options=options, pure=False)
         for task, path in zip(tasks, paths, strict=True):
             try:
-                row: Row = task.result()
+                row: Row = replace(task.result(), path=str(path))  # as it was given
             except Exception as error:  # a worker died or cannot import tracebook
                 row = Row(str(path), error=f"its worker failed: {type(error).__name__}: {error}")
             yield row

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from handmade import make_report, make_trace, make_verdict
@@ -85,6 +86,14 @@ def test_without_bytes_the_text_says_which_option_adds_them():
     text = draw(make_report(with_plan=False), detail="phases", width=80, rich=False)
     assert "--checkpoint" in text
     assert "A step takes 1.00 ms, 60 % of it in the target layers." in text
+
+
+@pytest.mark.parametrize("format_name", ["text", "markdown", "html"])
+def test_folders_of_an_absolute_path_are_not_told(report, format_name):
+    old = replace(report, trace=replace(report.trace, path="/home/alice/run.sqlite"))
+    text = render(old, format_name)
+    assert "alice" not in text
+    assert "run.sqlite" in text
 
 
 def test_csv_adds_up_to_the_step(report):

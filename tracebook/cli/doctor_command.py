@@ -59,7 +59,7 @@ def doctor_command(
     if format_name == "json":
         findings = [asdict(finding) for finding in found.findings]
         click.echo(
-            json.dumps({"path": str(trace), "fit": found.fit, "findings": findings}, indent=1)
+            json.dumps({"path": trace.name, "fit": found.fit, "findings": findings}, indent=1)
         )
     else:
         width = max(len(finding.topic) for finding in found.findings)

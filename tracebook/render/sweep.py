@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ _HEADINGS = ("run", "steps", "step ms", "tokens/s", "GB", "GB/s", "% of peak", "
 
 def render_sweep(rows: Sequence[Row], format_name: str) -> str:
     """Write the rows; text and Markdown tell failed runs below the table."""
+    rows = _without_folders(rows)
     if format_name == "json":
         return json.dumps({"runs": [asdict(row) for row in rows]}, indent=1) + "\n"
     if format_name == "csv":
@@ -76,6 +77,29 @@ def _csv(rows: Sequence[Row]) -> str:
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     return text.getvalue()
+
+
+def _without_folders(rows: Sequence[Row]) -> list[Row]:
+    """The rows, absolute paths cut to the last parts by which they differ.
+
+    Folders are named after people and machines; what was typed as a relative path stays.
+    """
+    paths = {row.path for row in rows if PurePath(row.path).is_absolute()}
+    kept, short = 0, dict.fromkeys(paths, "")
+    while len(set(short.values())) < len(paths):
+        kept += 1
+        short = {path: str(PurePath(*PurePath(path).parts[-kept:])) for path in paths}
+    return [
+        replace(
+            row,
+            path=short[row.path],
+            error=row.error and row.error.replace(row.path, short[row.path]),
+            hint=row.hint and row.hint.replace(row.path, short[row.path]),
+        )
+        if row.path in short
+        else row
+        for row in rows
+    ]
 
 
 def _short_names(paths: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from tracebook.config import is_hub_id
 from tracebook.errors import ReportVersionError
@@ -46,19 +47,19 @@ LAYER_COLUMNS = (
     Column("phase", text=True),
     Column("layer"),
     Column("ms"),
-    Column("GB"),
-    Column("GB/s"),
+    Column("GB", drop=2),
+    Column("GB/s", drop=1),
     Column("% of peak"),
 )
 
 MATRIX_COLUMNS = (
     Column("phase", text=True),
     Column("op", text=True, wraps=True),
-    Column("matrix", text=True, drop=1, wraps=True),
-    Column("kernels", drop=2),
+    Column("matrix", text=True, drop=3, wraps=True),
+    Column("kernels", drop=4),
     Column("ms"),
-    Column("GB"),
-    Column("GB/s"),
+    Column("GB", drop=2),
+    Column("GB/s", drop=1),
     Column("% of peak"),
 )
 
@@ -177,9 +178,9 @@ def step_table(report: Report) -> tuple[list[Column], list[list[str]]]:
     """One row per kept step; its longest phases stay longest where a terminal is narrow."""
     steps = samples(report)
     longest = sorted(steps.phases_ms, key=lambda phase: -sum(steps.phases_ms[phase]))
-    columns = [Column("step"), Column("start ms", drop=1), Column("step ms")]
+    columns = [Column("step"), Column("start ms", drop=len(longest) + 1), Column("step ms")]
     columns += [
-        Column(phase.replace("_", " "), drop=longest.index(phase) + 2) for phase in steps.phases_ms
+        Column(phase.replace("_", " "), drop=longest.index(phase) + 1) for phase in steps.phases_ms
     ]
     columns.append(Column("idle"))
     times = (steps.wall_ms, *steps.phases_ms.values(), steps.idle_ms)
@@ -193,7 +194,10 @@ def step_table(report: Report) -> tuple[list[Column], list[list[str]]]:
 def facts(report: Report) -> list[tuple[str, str]]:
     """What was looked at, as label and sentence."""
     steps, run, machine = report.steps, report.run, report.machine
-    trace = clean(report.trace.path) + (" (synthetic)" if report.trace.synthetic else "")
+    path = PurePath(report.trace.path)
+    trace = clean(path.name if path.is_absolute() else str(path)) + (
+        " (synthetic)" if report.trace.synthetic else ""
+    )
     if report.trace.nsys_version:
         trace += f", nsys {clean(report.trace.nsys_version)}"
     name = clean(report.trace.gpu or machine.name or "unknown GPU")
