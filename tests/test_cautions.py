@@ -70,7 +70,8 @@ def test_only_phases_that_matter_are_held_against_the_roofline(report, share, to
     ("ceiling", "gbps", "told"),
     [
         (234.0, 200.0, []),
-        (234.0, 240.0, ["above_ceiling"]),
+        (234.0, 238.0, []),  # 1.7 % above
+        (234.0, 242.0, ["above_ceiling"]),
         (234.0, 80.0, ["far_below_ceiling"]),  # 34 % of the ceiling, 29 % of the peak
         (None, 240.0, []),
         (None, 105.0, ["far_below_ceiling"]),  # 38.5 % of the peak
