@@ -23,6 +23,9 @@ def test_rows_come_back_as_they_were():
     assert kernels.labels.height == 3
     assert kernels.rows.equals(ROWS)
     assert dict(kernels.rows.schema) == ROW_SCHEMA
+    some = ["phase", "step_id", "start_ns"]
+    assert kernels.select(*some).equals(ROWS.select(some))
+    assert kernels.select("end_ns").equals(ROWS.select("end_ns"))
 
 
 def test_a_part_of_the_kernels():

@@ -117,9 +117,10 @@ class LabelledKernels:
         """Some columns of ROW_SCHEMA."""
         step = pl.Series("step_id", self.step, pl.Int64)
         own = self.frame.with_columns(step.set(step < 0, None))
+        shared = [name for name in columns if name in self.labels.columns]
+        told = self.labels[shared][self.label] if shared else pl.DataFrame()
         own = own.select(name for name in columns if name in own.columns)
-        shared = self.labels.select(name for name in columns if name in self.labels.columns)
-        whole = pl.concat([own, shared[self.label]], how="horizontal").select(columns)
+        whole = pl.concat([own, told], how="horizontal").select(columns)
         return whole.cast({name: ROW_SCHEMA[name] for name in columns})
 
 
