@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tracebook.kernels.assign import Label
 from tracebook.kernels.broadcast import label_rows, step_frame
@@ -75,3 +76,16 @@ def test_steps_follow_each_other_without_a_gap_or_end_with_their_last_kernel():
     assert (steps["end_ns"] - steps["start_ns"]).to_list() == [330, 320, 320]
     assert steps["kernels"].to_list() == [3, 3, 3]
     assert steps["start_ns"].to_list() == [rows["start_ns"][i] for i in (0, 3, 7)]
+
+
+@pytest.mark.parametrize(("ns", "matrix"), [(110, "down_proj"), (400, None)])
+def test_a_kernel_in_the_place_of_another_reads_what_that_one_reads(ns, matrix):
+    """Another tactic for the same matrix takes its time; a kernel of other length is another."""
+    labels = [LABELS[1], LABELS[0], LABELS[2]]
+    made = [K(name, ns if name == "x" else 100, "", pause_ns=10) for name in "abcabcaxc"]
+    placed = Placed(
+        np.array([0, 1, 2] * 2 + [0, -1, 2]), (Slice(0, 3), Slice(3, 6), Slice(6, 9)), 0, 0
+    )
+    swapped = label_rows(kernels_of(play(made)[0]), placed, labels).rows.row(7, named=True)
+    assert swapped["matrix"] == matrix
+    assert (swapped["phase"], swapped["layer"]) == ("target_layers", 3)

@@ -16,6 +16,8 @@ from tracebook.kernels.segments import Placed
 from tracebook.kernels.sequence import Bools, Ints, Kernels
 from tracebook.phases import Phase
 
+#: A kernel of another name that stands in for one of the template takes about its time.
+SWAP_RATIO = 1.35
 #: Up to so many keys more than there are kernels a table is quicker than sorting.
 _FEW_KEYS = 1 << 20
 
@@ -35,12 +37,13 @@ def label_rows(kernels: Kernels, placed: Placed, labels: Sequence[Label]) -> Lab
     step = np.full(len(kernels), -1, dtype=np.int32)
     for number, bound in enumerate(placed.bounds):
         step[bound.first : bound.end] = number
+    place = _swapped(kernels, placed.place, step)
     inside = step >= 0
     outside, phases = _outside_phase(kernels, inside)
-    inserted = inside & (placed.place < 0)
-    index = np.where(inside, placed.place, len(labels) + outside.astype(np.int32))
+    inserted = inside & (place < 0)
+    index = np.where(inside, place, len(labels) + outside.astype(np.int32))
     holes = np.flatnonzero(inserted)
-    index[holes] = _inherited(placed.place, step, holes)
+    index[holes] = _inherited(place, step, holes)
     table = pl.DataFrame(
         {
             "phase": [x.phase for x in labels] + phases,
@@ -60,6 +63,32 @@ def label_rows(kernels: Kernels, placed: Placed, labels: Sequence[Label]) -> Lab
         return labelled
     order = np.lexsort((frame["kernel_id"].to_numpy(), kernels.end_ns, kernels.start_ns))
     return replace(labelled, frame=frame[order], step=step[order], label=label[order])
+
+
+def _swapped(kernels: Kernels, place: Ints, step: Ints) -> Ints:
+    """Places with those of kernels that stand in for one of the template (another tactic).
+
+    Such a kernel stands exactly where one is missing, is of its class and takes its time.
+    """
+    holes = np.flatnonzero((place[1:-1] < 0) & (step[1:-1] >= 0)) + 1
+    holes = holes[(step[holes - 1] == step[holes]) & (step[holes + 1] == step[holes])]
+    holes = holes[(place[holes - 1] >= 0) & (place[holes + 1] == place[holes - 1] + 2)]
+    if not len(holes):
+        return place
+    known = np.flatnonzero((place >= 0) & (step >= 0))
+    size = int(place.max()) + 1
+    count = np.bincount(place[known], minlength=size)
+    spent = np.bincount(place[known], weights=kernels.duration_ns[known], minlength=size)
+    class_at = np.full(size, -1)
+    class_at[place[known]] = kernels.kernel_class[known]
+    missing = place[holes - 1] + 1
+    usual = spent[missing] / np.maximum(count[missing], 1)
+    ratio = kernels.duration_ns[holes] / np.maximum(usual, 1.0)
+    alike = (class_at[missing] == kernels.kernel_class[holes]) & (count[missing] > 0)
+    alike &= (ratio < SWAP_RATIO) & (ratio > 1 / SWAP_RATIO)
+    result = place.copy()
+    result[holes[alike]] = missing[alike]
+    return result
 
 
 def _distinct_labels(
