@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tracebook.checkpoint.summary import RULE_OF_M, StepBytes, Summary
 from tracebook.render.words import clean
-from tracebook.units import BYTES_PER_GB, gb_text
+from tracebook.render.wrapping import fill
+from tracebook.units import BYTES_PER_GB, counted, gb_text
 
 SCHEMA = "tracebook.ledger/1"
 
@@ -38,7 +38,7 @@ def render_text(
         terminal: Whether to draw a rich table; else, or with NO_COLOR, plain ASCII.
     """
     rich = terminal and "NO_COLOR" not in os.environ
-    width = max(_NARROWEST, shutil.get_terminal_size((100, 24)).columns)
+    width = max(_NARROWEST, shutil.get_terminal_size((80, 24)).columns)
     text = "\n".join(_one(summary, bandwidth_gbps, width, rich=rich) for summary in summaries)
     return text if rich else text.encode("ascii", "backslashreplace").decode("ascii")
 
@@ -129,7 +129,7 @@ def _facts(summary: Summary, bandwidth_gbps: float | None) -> Iterator[str]:
         )
         bits = layers.bits_per_weight
         mean = "" if bits is None else f", {bits:.2f} bits per weight with scales"
-        yield f"{layers.count} layers: {layers.bytes:,} bytes{mean} ({shares})"
+        yield f"{counted(layers.count, 'layer')}: {layers.bytes:,} bytes{mean} ({shares})"
     if summary.step is not None:
         yield from _step_facts(summary.step, bandwidth_gbps)
     elif summary.draft_pass_bytes is not None:
@@ -165,7 +165,7 @@ def ceiling_per_s(step: StepBytes, bandwidth_gbps: float) -> float:
 
 
 def _wrap(sentence: str, width: int, indent: str = "") -> str:
-    return textwrap.fill(sentence, width, subsequent_indent=indent, break_on_hyphens=False)
+    return fill(sentence, width, others=indent)
 
 
 def render_json(summaries: Sequence[Summary], *, bandwidth_gbps: float | None) -> str:

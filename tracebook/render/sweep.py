@@ -5,17 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from tracebook.render.wrapping import fill
 from tracebook.units import gb_text, number_text
 
 if TYPE_CHECKING:
     from tracebook.sweep import Row
 
 FORMATS = ("text", "json", "csv", "markdown")
+#: Columns that leave where the terminal is too narrow, first ones first.
+_LEAVING = ("steps", "GB", "tokens/s", "most time in", "GB/s")
+_NARROWEST, _PIPE = 40, 80
+#: Cells that the name of a run is given at least.
+_NAMED = 12
 _HEADINGS = ("run", "steps", "step ms", "tokens/s", "GB", "GB/s", "% of peak", "most time in")
 
 
@@ -49,17 +57,32 @@ def _cells(name: str, row: Row) -> list[str]:
 
 
 def _aligned(cells: list[list[str]]) -> str:
+    """Columns that fit the terminal; names that do not are folded."""
+    width = max(_NARROWEST, shutil.get_terminal_size((_PIPE, 24)).columns)
     lines = [list(_HEADINGS), *cells]
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEADINGS))]
+    kept, leaving = list(range(len(_HEADINGS))), [_HEADINGS.index(name) for name in _LEAVING]
+
+    def room() -> int:
+        """Cells that are left for the name."""
+        return width - sum(widths[i] + 2 for i in kept[1:])
+
+    while room() < min(widths[0], _NAMED) and leaving:
+        kept.remove(leaving.pop(0))
+    widths[0] = min(widths[0], max(room(), _NAMED))
     left = {0, len(_HEADINGS) - 1}
     made = []
     for line in lines:
+        name, *more = textwrap.wrap(line[0], widths[0]) or [""]
         padded = [
-            text.ljust(width) if i in left else text.rjust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
+            text.ljust(widths[i]) if i in left else text.rjust(widths[i])
+            for i, text in ((i, line[i] if i else name) for i in kept)
         ]
-        made.append("  ".join(padded).rstrip())
-    made.insert(1, "-" * (sum(widths) + 2 * (len(widths) - 1)))
+        made += ["  ".join(padded).rstrip(), *more]
+    made.insert(1, "-" * (sum(widths[i] for i in kept) + 2 * (len(kept) - 1)))
+    out = [name for i, name in enumerate(_HEADINGS) if i not in kept]
+    if out:
+        made += ["", fill(f"Left out at this width: {', '.join(out)}.", width)]
     return "\n".join(made) + "\n"
 
 

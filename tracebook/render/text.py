@@ -19,6 +19,7 @@ from rich.text import Text
 
 from tracebook.render import words
 from tracebook.render.words import Column
+from tracebook.render.wrapping import fill
 from tracebook.report import PartRow, Report
 from tracebook.units import number_text
 
@@ -29,6 +30,8 @@ _UNKNOWN_NAMES = 5
 _GAP = 2
 #: Cells that a column which wraps is given at least.
 _WRAPPED = 24
+#: From this width on tables are as documented; below it they tell what they leave out.
+_USUAL = 80
 
 #: Nothing but a rule under the heading and above the last row.
 _LINES = "    \n    \n {0}{0} \n    \n {0}{0} \n {0}{0} \n    \n    \n"
@@ -68,7 +71,7 @@ def draw(report: Report, *, detail: str, width: int, rich: bool) -> str:
     if detail == "matrices":
         blocks.append(_parts(report.matrix_rows, words.MATRIX_COLUMNS, style))
     if detail == "steps":
-        blocks.append(_table(*words.step_table(report), style))
+        blocks.append(_table(*words.step_table(report), style, tall=True))
     footnote = words.footnote(report)
     blocks.append(_wrapped(words.verdict(report), style))
     blocks += [_wrapped(footnote, style)] if footnote else []
@@ -105,9 +108,16 @@ def _table(
     style: _Style,
     *,
     last_apart: bool = False,
+    tall: bool = False,
 ) -> str:
-    """Draw a table from the columns that fit."""
-    kept = _fitting(columns, rows, style.width)
+    """Draw a table from the columns that fit; a `tall` one breaks its headings.
+
+    Headings are broken also where the columns that stay do not fit without.
+    """
+    kept = _fitting(columns, rows, style.width, broken=tall)
+    if _cells(columns, rows, kept, broken=tall) > style.width:
+        tall = True
+        kept = _fitting(columns, rows, style.width, broken=True)
     table = Table(
         box=_RICH_BOX if style.rich else _PLAIN_BOX,
         show_edge=False,
@@ -118,7 +128,7 @@ def _table(
     for index in kept:
         column = columns[index]
         table.add_column(
-            column.heading,
+            "\n".join(_heads(column, broken=tall)),
             justify="left" if column.text else "right",
             no_wrap=not column.wraps,
             overflow="fold",
@@ -140,21 +150,41 @@ def _table(
     )
     with console.capture() as capture:
         console.print(table)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    left = [column.heading for i, column in enumerate(columns) if i not in kept and column.heading]
+    if left and (style.width < _USUAL or tall):
+        lines += ["", fill(f"Left out at this width: {', '.join(left)}.", style.width)]
+    return "\n".join(lines)
 
 
-def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+def _fitting(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, *, broken: bool
+) -> list[int]:
     """Positions of the columns that fit, those with the highest `drop` left out first."""
     kept = list(range(len(columns)))
-    cells = [max(len(text) for text in (columns[i].heading, *(r[i] for r in rows))) for i in kept]
-    cells = [min(size, _WRAPPED) if columns[i].wraps else size for i, size in enumerate(cells)]
-
-    def needed() -> int:
-        return sum(cells[index] for index in kept) + _GAP * (len(kept) - 1)
-
-    while needed() > width and any(columns[index].drop for index in kept):
+    while _cells(columns, rows, kept, broken=broken) > width and any(
+        columns[index].drop for index in kept
+    ):
         kept.remove(max(kept, key=lambda index: columns[index].drop))
     return kept
+
+
+def _heads(column: Column, *, broken: bool) -> list[str]:
+    """The lines of a heading; one of figures may be broken before its last word."""
+    return column.heading.rsplit(" ", 1) if broken and not column.text else [column.heading]
+
+
+def _cells(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], kept: Sequence[int], *, broken: bool
+) -> int:
+    """Cells that the columns need, with their headings broken at spaces or not."""
+    needed = _GAP * (len(kept) - 1)
+    for index in kept:
+        column = columns[index]
+        heads = _heads(column, broken=broken)
+        size = max(len(text) for text in (*heads, *(row[index] for row in rows)))
+        needed += min(size, _WRAPPED) if column.wraps else size
+    return needed
 
 
 def _bar(ratio: float, style: _Style) -> str:
@@ -191,14 +221,8 @@ def _warnings(report: Report, style: _Style) -> str:
 
 
 def _hanging(label: str, sentence: str, style: _Style) -> str:
-    return textwrap.fill(
-        sentence,
-        style.width,
-        initial_indent=label,
-        subsequent_indent=" " * len(label),
-        break_on_hyphens=False,
-    )
+    return fill(sentence, style.width, first=label, others=" " * len(label))
 
 
 def _wrapped(sentence: str, style: _Style) -> str:
-    return textwrap.fill(sentence, style.width, break_on_hyphens=False)
+    return fill(sentence, style.width)

@@ -11,7 +11,7 @@ from tracebook.errors import ReportVersionError
 from tracebook.kernels.nvtx import NvtxAgreement
 from tracebook.report import PartRow, PhaseRow, Report
 from tracebook.step_detail import StepSamples
-from tracebook.units import gb_text, number_text
+from tracebook.units import counted, gb_text, number_text
 
 #: What a control character in a name becomes: a terminal must not act on it.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -229,7 +229,7 @@ def _run_sentence(report: Report) -> str:
     if run.draft_method == "none":
         parts.append("no drafter")
     elif run.draft_method is not None:
-        drafts = f" with {run.draft_tokens} draft tokens" if run.draft_tokens else ""
+        drafts = f" with {counted(run.draft_tokens, 'draft token')}" if run.draft_tokens else ""
         parts.append(run.draft_method + drafts)
     if run.drafter:
         parts.append(f"drafter {_model_name(run.drafter)}")
