@@ -149,6 +149,18 @@ def test_flow_follows_the_order_of_the_gpu(recipe):
         recipe.plot.flow(layer=64)
 
 
+@pytest.mark.parametrize("width_in", [6, 12])
+def test_each_kind_of_layer_names_its_own_rows(recipe, width_in):
+    figure = recipe.plot.flow(width_in=width_in)
+    recurrent, attention = [
+        [text.get_text() for text in axes.get_yticklabels() if text.get_visible()]
+        for axes in figure.axes[:2]
+    ]
+    assert "gdn" in recurrent
+    assert "q_proj + k_proj + v_proj" in attention
+    assert all(axes.yaxis.get_tick_params()["labelleft"] for axes in figure.axes[:2])
+
+
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory) -> Report:
     """The same run with nothing told: no checkpoint, no bytes."""

@@ -150,8 +150,12 @@ def _panel(
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(kernels) - 0.4, -0.6)
     axes.set_xlim(0, longest * (1 + text_room))
-    axes.set_xlabel("time (µs)")
-    axes.label_outer()
+    spec = axes.get_subplotspec()
+    # Only the x axis is common: the rows of two kinds of layer differ.
+    if spec is None or spec.is_last_row():
+        axes.set_xlabel("time (µs)")
+    else:
+        axes.tick_params(labelbottom=False)
     axes.grid(visible=True, axis="x", color=FAINT)
 
 
