@@ -107,7 +107,7 @@ def test_breakdown_bars_add_up_to_the_step(recipe):
     moved = sum(row.traffic_bytes or 0 for row in recipe.phase_rows)
     assert moved > 20.8e9  # the weights alone
     assert sum(patch.get_width() for patch in floors) == pytest.approx(moved / 273e6, rel=1e-4)
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a", "b"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["a (synthetic)", "b"]
 
 
 def test_a_phase_has_one_colour_everywhere(recipe):
@@ -129,6 +129,34 @@ def test_roofline_shows_rates_lines_and_names(recipe):
     assert "published peak, 273 GB/s" in texts
     assert "measured ceiling, 234 GB/s" in texts
     assert "gate_proj + up_proj" in texts
+
+
+def test_a_phase_has_one_marker_in_every_run(recipe):
+    rows = tuple(row for row in recipe.phase_rows if row.phase != "output_layer")
+    markers = []
+    for report in (recipe, replace(recipe, phase_rows=rows)):
+        (legend,) = report.plot.roofline().legends
+        markers.append(
+            {
+                text.get_text().split(",")[0]: line.get_marker()
+                for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)
+            }
+        )
+    assert "output layer" in markers[0] and "output layer" not in markers[1]
+    assert all(markers[0][phase] == marker for phase, marker in markers[1].items())
+
+
+def test_pictures_of_several_runs_say_which_are_synthetic(recipe):
+    real = replace(recipe, trace=replace(recipe.trace, synthetic=False))
+    for draw in ("breakdown", "sweep"):
+        alone = getattr(recipe.plot, draw)()
+        assert ", NVIDIA GB10, synthetic" in alone.axes[0].get_title(loc="left")
+        both = getattr(recipe.plot, draw)(recipe)
+        assert "2 runs, NVIDIA GB10, synthetic" in both.axes[0].get_title(loc="left")
+        mixed = getattr(recipe.plot, draw)(real, names=("made", "measured"))
+        assert "synthetic" not in mixed.axes[0].get_title(loc="left")
+        told = " ".join(text.get_text() for text in mixed.findobj(Text))
+        assert "made (synthetic)" in told and "measured (synthetic)" not in told
 
 
 def test_layers_mark_the_change_of_format(recipe):

@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 from tracebook.phases import STEP_PHASES, Phase
 from tracebook.plots.canvas import (
     FLOOR,
+    captions,
     drawn,
     fill,
     grid,
@@ -34,9 +35,9 @@ def draw(
     reports: Sequence[Report], *, names: Sequence[str] | None = None, width_in: float
 ) -> Figure:
     """Draw one bar per report; see `Plots.breakdown`."""
-    names = names or _names(reports)
+    told, names = captions(reports, names or _names(reports))
     legend_rows = 3 if width_in < 8 else 2
-    figure = picture(width_in, 0.95 + 0.52 * len(reports) + 0.2 * legend_rows)
+    figure = picture(width_in, 1.2 + 0.52 * len(reports) + 0.2 * legend_rows)
     axes = figure.add_subplot()
     longest = max(report.steps.wall_ms.mean for report in reports)
     # Room for the figure behind the longest bar, about 0.7 inches.
@@ -46,6 +47,7 @@ def draw(
     axes.set_ylim(len(reports) - 0.5, -0.5)
     axes.set_yticks(range(len(reports)), names)
     axes.tick_params(axis="y", length=0)
+    axes.set_title(told)
     axes.set_xlabel("time of a step, mean of the kept steps (ms)")
     axes.spines["left"].set_visible(False)
     grid(axes, "x")

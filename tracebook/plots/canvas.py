@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import PurePath
 from typing import Any, ParamSpec
@@ -192,3 +192,22 @@ def caption(report: Report) -> str:
     parts = [run_name(report.trace.path), report.trace.gpu or report.machine.name or ""]
     parts.append("synthetic" if report.trace.synthetic else "")
     return ", ".join(part for part in parts if part)
+
+
+def captions(reports: Sequence[Report], names: Sequence[str]) -> tuple[str, list[str]]:
+    """One line for a picture of several runs, and their names.
+
+    What holds for all of them, the GPU and that they are synthetic, stands in the line; which
+    of them are synthetic, where not all are, stands with their names.
+    """
+    if len(reports) == 1:
+        return caption(reports[0]), list(names)
+    gpus = dict.fromkeys(report.trace.gpu or report.machine.name or "" for report in reports)
+    parts = [f"{len(reports)} runs", *(gpu for gpu in gpus if gpu)]
+    synthetic = [report.trace.synthetic for report in reports]
+    if all(synthetic):
+        return ", ".join([*parts, "synthetic"]), list(names)
+    marked = [
+        f"{name} (synthetic)" if made else name for name, made in zip(names, synthetic, strict=True)
+    ]
+    return ", ".join(parts), marked

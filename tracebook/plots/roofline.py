@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from tracebook.errors import ReportVersionError
 from tracebook.phase_styles import phase_styles
+from tracebook.phases import STEP_PHASES, Phase
 from tracebook.plots.canvas import (
     INK,
     caption,
@@ -26,7 +27,8 @@ from tracebook.units import BYTES_PER_GB
 
 #: Matrices that are named: those which lose most time against the peak.
 _NAMED = 3
-_MARKERS = "oD^svP*Xh"
+#: A phase has its marker in every picture, whichever other phases are there.
+_MARKERS = dict(zip(STEP_PHASES, "oD^svP*XhH", strict=True))
 
 
 @drawn
@@ -42,9 +44,9 @@ def draw(report: Report, *, width_in: float) -> Figure:
     axes = figure.add_subplot()
     machine = report.machine
     handles: list[Any] = []
-    for index, row in enumerate(phases):
+    for row in phases:
         colour = phase_styles()[row.phase].colour
-        marker = _MARKERS[index % len(_MARKERS)]
+        marker = _MARKERS[Phase(row.phase)]
         axes.plot(
             (row.traffic_bytes or 0) / BYTES_PER_GB,
             row.traffic_gbps or 0,

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tracebook.config import RunDescription
 from tracebook.errors import TracebookError
-from tracebook.plots.canvas import INK, drawn, grid, legend_below, picture, run_name
+from tracebook.plots.canvas import INK, captions, drawn, grid, legend_below, picture, run_name
 from tracebook.predict import predict
 from tracebook.prediction import Prediction
 from tracebook.report import Report
@@ -37,6 +37,7 @@ def draw(
     """Draw one curve per report; see `Plots.sweep`."""
     runs = runs or [described(report) for report in reports]
     names = names or [run_name(report.trace.path) for report in reports]
+    told, names = captions(reports, names)
     figure = picture(width_in, 4.2)
     axes = figure.add_subplot()
     handles: list[Any] = []
@@ -70,6 +71,7 @@ def draw(
         Line2D([], [], linestyle="", marker="*", markersize=13, color="#e69f00",
                markeredgecolor=INK, markeredgewidth=0.7, label="as measured")
     )  # fmt: skip
+    axes.set_title(f"{told}, predicted")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("draft tokens per step, K (tokens)")
