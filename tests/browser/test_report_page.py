@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,31 @@ def test_names_stay_text(opened):
         keys.send_keys("n")
     assert HOSTILE in driver.find_element(By.ID, "kernel").text
     assert HOSTILE in column(driver, "Unknown kernels", 2)
+
+
+def test_layers_are_numbered_at_regular_intervals(opened, recipe_page):
+    driver = opened(recipe_page)
+    written = driver.execute_script(
+        """
+        const found = [], old = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+          if (y > 46 + 18 && y < 46 + 18 + 24) found.push(text);
+          old.call(this, text, x, y);
+        };
+        document.getElementById("timeline-whole").click();
+        CanvasRenderingContext2D.prototype.fillText = old;
+        return found;
+        """
+    )
+    numbers = [int(text) for text in written]
+    target = numbers[: numbers.index(max(numbers)) + 1]
+    assert {b - a for a, b in pairwise(target)} in ({1}, {2}, {5}, {10})
+    assert target[0] == 0 and target[-1] >= 60
+
+
+def test_a_narrow_page_says_what_scrolls(opened, recipe_page):
+    for width, shown in ((390, True), (1280, False)):
+        driver = opened(recipe_page, width=width)
+        hints = driver.find_elements(By.CSS_SELECTOR, "#phases .sideways, #pictures .sideways")
+        assert len(hints) == 6
+        assert {hint.is_displayed() for hint in hints} == {shown}

@@ -24,3 +24,13 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+
+// What is wider than the page scrolls; touch screens show no bar, so a line above tells.
+for (const box of document.querySelectorAll(".scroll")) {
+  const hint = document.createElement("p");
+  hint.className = "soft sideways";
+  hint.textContent = "Wider than the page: scroll sideways \u2192";
+  hint.hidden = true;
+  box.before(hint);
+  new ResizeObserver(() => { hint.hidden = box.scrollWidth <= box.clientWidth + 1; }).observe(box);
+}

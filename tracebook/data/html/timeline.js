@@ -13,6 +13,7 @@
     op: step.texts[step.op[index]], matrix: step.texts[step.matrix[index]],
     evidence: step.texts[step.evidence[index]], bytes: step.bytes[index],
   }));
+  const bytesKnown = step.bytes.some((bytes) => bytes);
   const ROW = 46, TOP = 18, BAR = 24, AXIS = 26, LEFT = 4, LEAST_NS = 500;
   const lanes = ["phases", "layers", ...step.lanes];
   const spans = { 0: runs((k) => k.phase.label), 1: runs((k) => (k.layer === null ? null : `${k.phase.label}, layer ${k.layer}`)) };
@@ -63,9 +64,10 @@
     for (const lane of [0, 1]) {
       for (const span of spans[lane]) {
         const shade = span.layer % 2 ? "#c9ced4" : "#9aa3ad";
-        bar(pen, lane, span, lane ? shade : span.phase.colour, lane ? String(span.layer) : span.label);
+        bar(pen, lane, span, lane ? shade : span.phase.colour, lane ? "" : span.label);
       }
     }
+    layerNumbers(pen);
     for (const kernel of kernels) {
       pen.globalAlpha = matches && !matches.has(kernel.index) ? 0.15 : 1;
       bar(pen, kernel.lane + 2, kernel, kernel.phase.colour, short(kernel));
@@ -95,6 +97,28 @@
     if (shown) {
       pen.fillStyle = dark(colour) ? "#ffffff" : "#000000";
       pen.fillText(shown, left + 3, lane * ROW + TOP + 1 + BAR / 2);
+    }
+  }
+
+  // Numbers of layers at regular intervals, as close as they fit; a number may be wider than its layer.
+  function layerNumbers(pen) {
+    pen.fillStyle = "#000000";
+    const scale = (width - 2 * LEFT) / (to - from);
+    const every = new Map();
+    for (const phase of new Set(spans[1].map((span) => span.phase))) {
+      const here = spans[1].filter((span) => span.phase === phase);
+      const room = (scale * here.reduce((ns, span) => ns + span.end - span.start, 0)) / here.length;
+      const wide = pen.measureText(String(Math.max(...here.map((span) => span.layer)))).width + 8;
+      every.set(phase, [1, 2, 5, 10, 20, 50, 100].find((n) => n * room >= wide) || 1000);
+    }
+    let free = 0;
+    for (const span of spans[1]) {
+      const left = Math.max(x(span.start), 0) + 3, text = String(span.layer);
+      if (x(span.end) < 0 || left < free || span.layer % every.get(span.phase)) continue;
+      const wide = pen.measureText(text).width;
+      if (left + wide > width) continue;
+      pen.fillText(text, left, ROW + TOP + 1 + BAR / 2);
+      free = left + wide + 4;
     }
   }
 
@@ -147,7 +171,7 @@
     };
     put("b", short(kernel));
     const where = kernel.layer === null ? "" : `, layer ${kernel.layer}`;
-    put("div", `${kernel.phase.label}${where}; ${kernel.matrix ? `reads ${kernel.matrix.replaceAll("+", " + ")}` : "reads no weights"}`);
+    put("div", `${kernel.phase.label}${where}; ${kernel.matrix ? `reads ${kernel.matrix.replaceAll("+", " + ")}` : bytesKnown ? "reads no weights" : "bytes not known"}`);
     const ns = kernel.end - kernel.start;
     let figures = `${duration(ns)}, from ${time(kernel.start, "ms")}, ${lanes[kernel.lane + 2]}`;
     if (kernel.bytes) {
