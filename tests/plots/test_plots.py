@@ -159,6 +159,13 @@ def test_pictures_of_several_runs_say_which_are_synthetic(recipe):
         assert "made (synthetic)" in told and "measured (synthetic)" not in told
 
 
+@pytest.mark.parametrize(("width_in", "every"), [(6.0, 5), (9.0, 2), (30.0, 1)])
+def test_timeline_numbers_layers_at_regular_intervals(recipe, width_in, every):
+    (axes,) = recipe.plot.timeline(width_in=width_in).axes
+    numbers = [int(text.get_text()) for text in axes.texts]
+    assert numbers[: 63 // every + 1] == list(range(0, 64, every))
+
+
 def test_layers_mark_the_change_of_format(recipe):
     labels = [text.get_text() for text in recipe.plot.layers().legends[0].get_texts()]
     # The checkpoint keeps the MLPs of its last eight layers, 56 to 63, in FP8.

@@ -105,25 +105,35 @@ def _runs(
 def _layers(
     axes: Axes, spans: Sequence[tuple[float, float]], step: MedianStep, width_in: float
 ) -> None:
-    """Layers as alternating shades, numbered where a number fits."""
+    """Layers as alternating shades, numbered at regular intervals."""
     keys = [
         "" if layer is None else f"{phase} {layer}"
         for phase, layer in zip(step.phase, step.layer, strict=True)
     ]
     bars: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
-    least = 0.22 / (width_in - 1.2) * ms(step.wall_ns)
-    free = 0.0
-    for key, start, end in _runs(spans, keys):
-        if not key:
-            continue
-        number = int(key.split()[1])
+    found = [(key.split(), start, end) for key, start, end in _runs(spans, keys) if key]
+    every = _intervals(found, 0.18 / (width_in - 1.2) * ms(step.wall_ns))
+    for (phase, layer), start, end in found:
+        number = int(layer)
         bars[number % 2].append((start, end - start))
-        middle = (start + end) / 2
-        if middle - least / 2 >= free and end - start > least / 4:
-            axes.text(middle, 1, str(number), ha="center", va="center", fontsize=7)
-            free = middle + least / 2
+        if number % every[phase] == 0:
+            middle = (start + end) / 2
+            axes.text(middle, 1, layer, ha="center", va="center", fontsize=7)
     for shade, spans_of_it in zip(_LAYER_SHADES, bars, strict=True):
         axes.broken_barh(spans_of_it, _lane(1), facecolor=shade, linewidth=0)
+
+
+def _intervals(
+    found: Sequence[tuple[Sequence[str], float, float]], least_ms: float
+) -> dict[str, int]:
+    """Which layers of each phase are numbered: every one, every second, every fifth ..."""
+    widths: dict[str, list[float]] = {}
+    for (phase, _), start, end in found:
+        widths.setdefault(phase, []).append(end - start)
+    return {
+        phase: next((n for n in (1, 2, 5, 10, 20, 50, 100) if n * min(here) >= least_ms), 1000)
+        for phase, here in widths.items()
+    }
 
 
 def _visible(spans: Sequence[tuple[float, float]], least_ms: float) -> list[tuple[float, float]]:
