@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 import tracebook
+from tracebook.cli.bytes_command import _summary
 from tracebook.compare.baseline import load
 from tracebook.compare.comparison import compare
 from tracebook.render import comparison
+from tracebook.render.ledger import render_text
 from tracebook.render.sweep import render_sweep
 from tracebook.render.text import draw
 from tracebook.render.wrapping import fill
@@ -83,3 +88,20 @@ def test_a_figure_stays_with_its_percent_sign():
         lines = fill(sentence, width).splitlines()
         assert not any(line.startswith("%") for line in lines)
         assert " ".join(lines) == sentence
+
+
+@pytest.mark.parametrize("rich", [False, True])
+def test_a_ledger_fits_a_terminal_and_its_usual_width(rich, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    bundle = ROOT / "fixtures" / "headers" / "target-nvfp4.headers.json.gz"
+    summary = _summary(bundle, "none", None, None, None)
+    for columns in (40, 60, None):
+        size = None if columns is None else os.terminal_size((columns, 24))
+        monkeypatch.setattr(
+            shutil, "get_terminal_size", lambda usual, size=size: size or os.terminal_size(usual)
+        )
+        text = render_text([summary], bandwidth_gbps=None, terminal=rich)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+        assert max(map(len, plain.splitlines())) <= (columns or 80)
+        assert "Left out at this width:" in plain and "\n  %" not in plain
+        assert re.search(r"total +23,417,339,744 +23\.42", plain)

@@ -76,36 +76,46 @@ def _table(summary: Summary, width: int, *, rich: bool) -> str:
     ]
     total = summary.payload_bytes
     rows.append(("total", f"{total:,}", gb_text(total), "100.00 %", "", "", ""))
-    return _rich_table(rows, width) if rich else _plain_table(rows, width)
-
-
-def _plain_table(rows: Sequence[Sequence[str]], width: int) -> str:
-    """Aligned columns; the last ones fall away where the width is too small."""
     columns = len(_HEADINGS)
     sizes = [max(len(row[i]) for row in [_HEADINGS, *rows]) for i in range(columns)]
     while columns > 3 and sum(sizes[:columns]) + 2 * (columns - 1) > width:
         columns -= 1
+    table = _rich_table(rows, columns, width) if rich else _plain_table(rows, sizes[:columns])
+    if columns == len(_HEADINGS):
+        return table
+    left = ", ".join(_HEADINGS[columns:])
+    return f"{table}\n\n{_wrap(f'Left out at this width: {left}.', width)}"
+
+
+def _plain_table(rows: Sequence[Sequence[str]], sizes: Sequence[int]) -> str:
+    """Aligned columns, the first ones, as many as there are sizes."""
+    columns = len(sizes)
     rule = tuple("-" * size for size in sizes)
     lines = [
         "  ".join(
             cell.ljust(size) if name in _LEFT else cell.rjust(size)
-            for cell, size, name in zip(
-                row[:columns], sizes[:columns], _HEADINGS[:columns], strict=True
-            )
+            for cell, size, name in zip(row[:columns], sizes, _HEADINGS[:columns], strict=True)
         ).rstrip()
         for row in [_HEADINGS, rule, *rows[:-1], rule, rows[-1]]
     ]
     return "\n".join(lines)
 
 
-def _rich_table(rows: Sequence[Sequence[str]], width: int) -> str:
+def _rich_table(rows: Sequence[Sequence[str]], columns: int, width: int) -> str:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for name in _HEADINGS:
+    # One cell of padding and one of the box: as wide as the plain table.
+    table = Table(
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
+    )
+    for name in _HEADINGS[:columns]:
         table.add_column(
             name,
             justify="left" if name in _LEFT else "right",
@@ -114,7 +124,7 @@ def _rich_table(rows: Sequence[Sequence[str]], width: int) -> str:
             style="cyan" if name == "component" else None,
         )
     for number, row in enumerate(rows, start=1):
-        table.add_row(*(Text(cell) for cell in row), end_section=number == len(rows) - 1)
+        table.add_row(*(Text(cell) for cell in row[:columns]), end_section=number == len(rows) - 1)
     console = Console(width=width, force_terminal=True, color_system="standard", emoji=False)
     with console.capture() as capture:
         console.print(table)
