@@ -99,8 +99,8 @@ def test_the_commands(source, capsys):
     (leftover.with_suffix(".lock")).touch()
     assert main(["cache", "info"]) == 0
     out = capsys.readouterr().out
-    assert "0.004 of 20.00 GB" in out
-    assert "exports  1, 0.003 GB" in out
+    assert "4.00 MB of 20.00 GB" in out
+    assert "exports  1, 3.00 MB" in out
     assert main(["cache", "clear"]) == 0
     assert "2 entries" in capsys.readouterr().out
     assert cache.entries() == ()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tracebook.errors import RunDescriptionError
+from tracebook.errors import FlagError, RunDescriptionError
 
 DraftMethod = Literal["none", "mtp", "eagle3", "dflash", "dflash2", "draft_model"]
 
@@ -156,7 +156,12 @@ def load_run(path: Path) -> RunDescription:
     except OSError as error:
         raise RunDescriptionError(
             f"The run description {path} cannot be read: {error.strerror}.",
-            "Give a TOML file with --run, or leave the option out.",
+            "Check the path: a run description is a TOML file.",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise RunDescriptionError(
+            f"The run description {path} is no TOML text, but binary.",
+            "Check the path: a run description is a TOML file.",
         ) from error
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
         raise RunDescriptionError(
@@ -198,11 +203,14 @@ def _table_values(path: Path, table: str, content: dict[str, Any]) -> dict[str, 
 def _checked_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that were given, held to the same rules as the file."""
     known = {key.field: key for keys in _TABLES.values() for key in keys.values()}
-    return {
-        field: _checked(FLAGS.get(field, field), known[field], value, Path.cwd())
-        for field, value in flags.items()
-        if value is not None
-    }
+    try:
+        return {
+            field: _checked(FLAGS.get(field, field), known[field], value, Path.cwd())
+            for field, value in flags.items()
+            if value is not None
+        }
+    except RunDescriptionError as error:
+        raise FlagError(error.message, error.hint) from error
 
 
 def _checked(where: str, key: _Key, value: Any, base: Path) -> Any:
@@ -236,14 +244,11 @@ def _checked(where: str, key: _Key, value: Any, base: Path) -> Any:
         least = 0 if key.field == "context_tokens" else 1
         if not isinstance(value, int) or value < least:
             raise RunDescriptionError(
-                f"{where} must be a whole number, {least} or more, not {value}.",
-                "Correct the value.",
+                f"{where} must be a whole number, {least} or more, not {value}."
             )
         return value
     if not math.isfinite(value) or value <= 0:
-        raise RunDescriptionError(
-            f"{where} must be a number above 0, not {value}.", "Correct the value."
-        )
+        raise RunDescriptionError(f"{where} must be a number above 0, not {value}.")
     return float(value)
 
 

@@ -25,7 +25,7 @@ from tracebook.kernels.labels import Labelled
 from tracebook.options import Options
 from tracebook.stats import summarise_ns
 from tracebook.trace import Trace
-from tracebook.units import NS_PER_MS
+from tracebook.units import NS_PER_MS, counted
 
 State = Literal["good", "doubtful", "bad"]
 
@@ -135,7 +135,7 @@ def _about_mode(trace: Trace) -> Iterator[Finding]:
 
 def _about_kernels(trace: Trace) -> Iterator[Finding]:
     names = f"{trace.names.height:,} names"
-    yield Finding("kernels", "good", f"{trace.kernels.height:,} kernels of {names}.")
+    yield Finding("kernels", "good", f"{counted(trace.kernels.height, 'kernel')} of {names}.")
     for notice in capture_notices(trace):
         if notice.code != "capture_mode_unknown":  # told above
             yield Finding("kernels", "doubtful", notice.message, notice.hint)

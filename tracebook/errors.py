@@ -71,6 +71,12 @@ class RunDescriptionError(TracebookError):
     advice = "docs/tour.md shows a run description; every key has a flag of the same meaning."
 
 
+class FlagError(RunDescriptionError):
+    """A flag has a value that cannot be: wrong usage, as click has it for its own types."""
+
+    exit_code = 2
+
+
 class RuleError(TracebookError):
     """A kernel rule file is wrong (message carries file and rule)."""
 

@@ -23,7 +23,7 @@ from tracebook.notices import Notice
 from tracebook.options import Options
 from tracebook.phases import Phase
 from tracebook.trace import Trace
-from tracebook.units import ms
+from tracebook.units import counted, ms
 
 #: The columns of the table, in order.
 COLUMNS = (
@@ -100,7 +100,7 @@ def unknown_rules(table: KernelTable) -> str:
             continue
         written.add(pattern)
         blocks.append(
-            f"# {kernels} kernels, {ms(duration_ns):.3f} ms\n"
+            f"# {counted(kernels, 'kernel')}, {ms(duration_ns):.3f} ms\n"
             f'[[rule]]\nclass = "unknown"\npattern = {_toml_text(pattern)}\n'
             f"example = {_toml_text(name)}\n"
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tracebook.errors import TraceError
 from tracebook.importers import capture_extent, kernel_rows, open_trace
-from tracebook.importers.window import At, Selection, Span
+from tracebook.importers.window import At, Percent, Selection, Span
 from tracebook.trace import Trace
 from tracebook.units import BYTES_PER_GB
 
@@ -46,6 +46,7 @@ def open_within(
     Raises:
         TraceError: As `open_trace`, or the part is too large.
     """
+    _refuse_backwards(from_ns, to_ns)
     allowed = max_memory_bytes if max_memory_bytes is not None else half_of_memory()
     span: Span | None = None
     if from_ns is None and to_ns is None:
@@ -77,6 +78,7 @@ def growing_windows(
     Raises:
         TraceError: The path cannot be read, or has no kernel in the window.
     """
+    _refuse_backwards(from_ns, to_ns)
     _, span = capture_extent(path, exact=True)
     if span is None:
         raise TraceError(f"{path} has no usable kernel row.", "Repeat the export.")
@@ -87,7 +89,24 @@ def growing_windows(
     while first + length < last:
         yield first, first + length, False
         length *= _GROWTH
-    yield first, last, True
+    yield first, max(first, last), True
+
+
+def _refuse_backwards(from_ns: At | None, to_ns: At | None) -> None:
+    """Raise where a window ends before it begins; a time and a percent are not held together."""
+    if isinstance(from_ns, Percent) and isinstance(to_ns, Percent):
+        wrong, begin, end = to_ns.value < from_ns.value, f"{from_ns.value:g}", f"{to_ns.value:g}"
+        unit = "%"
+    elif isinstance(from_ns, int) and isinstance(to_ns, int):
+        wrong, begin, end = to_ns < from_ns, f"{from_ns / 1e9:g}", f"{to_ns / 1e9:g}"
+        unit = "s"
+    else:
+        return
+    if wrong:
+        raise TraceError(
+            f"The window ends before it begins: from {begin} {unit} to {end} {unit}.",
+            "Give --to more than --from.",
+        )
 
 
 def half_of_memory() -> int | None:

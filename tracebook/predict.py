@@ -38,7 +38,7 @@ from tracebook.speculation import (
 )
 from tracebook.trace import TraceInfo
 from tracebook.traffic import Models, Movement, step_traffic, together
-from tracebook.units import floor_ms, rounded
+from tracebook.units import counted, floor_ms, rounded
 
 #: Most drafts that a sweep looks at unless told otherwise.
 MOST_DRAFTS = 16
@@ -50,6 +50,7 @@ def predict(
     run: RunDescription,
     *,
     learn_from: Report | None = None,
+    learnt_name: str | None = None,
     alpha: float | None = None,
     sweep: bool = False,
     most_drafts: int = MOST_DRAFTS,
@@ -59,6 +60,7 @@ def predict(
     Args:
         run: What is run; a target is needed, and K where tokens are drafted.
         learn_from: A saved report whose rates are to be reached again.
+        learnt_name: What to call that report; its target if None.
         alpha: Acceptance per position; else solved from `run.tokens_per_step`.
         sweep: Whether to look at other numbers of drafts too.
         most_drafts: How far the sweep goes.
@@ -86,7 +88,7 @@ def predict(
     if alpha is not None and not 0 <= alpha <= 1:
         raise RunDescriptionError(f"An acceptance of {alpha:g} cannot be: it is 0 to 1.")
     machine = _machine(run, learn_from)
-    learnt = _learnt(learn_from, machine) if learn_from is not None else None
+    learnt = _learnt(learn_from, machine, learnt_name) if learn_from is not None else None
     alpha = _alpha(run, alpha)
     moved = _moved(models, run)
     tokens = _tokens(run, alpha, run.draft_tokens or 0)
@@ -167,7 +169,7 @@ def _machine(run: RunDescription, learn_from: Report | None) -> Machine:
     )
 
 
-def _learnt(report: Report, machine: Machine) -> Learnt:
+def _learnt(report: Report, machine: Machine, name: str | None) -> Learnt:
     """Rates of a report, carried over to another machine by the ratio of the peaks."""
     if report.total.traffic_gbps is None:
         raise RunDescriptionError(
@@ -181,7 +183,7 @@ def _learnt(report: Report, machine: Machine) -> Learnt:
     size = sum(row.traffic_bytes or 0 for row in moving)
     rates = {row.phase: rounded(row.traffic_gbps * scale) for row in moving if row.traffic_gbps}
     return Learnt(
-        source=f"{report.run.target or 'a run'}, {report.steps.kept} steps of "
+        source=f"{name or report.run.target or 'a run'}, {counted(report.steps.kept, 'step')} of "
         f"{report.steps.wall_ms.median:.2f} ms",
         weights_gbps=_scaled(report.total.weight_gbps, scale),
         step_gbps=_scaled(report.total.traffic_gbps, scale),

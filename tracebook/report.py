@@ -353,7 +353,12 @@ class Report:
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise ReportVersionError(
+                f"The saved report {path} is no JSON text, but binary.",
+                "Make one with `tracebook report RUN --format json -o FILE`.",
+            ) from error
+        except OSError as error:
             raise ReportVersionError(
                 f"The saved report {path} cannot be read: {error}.", "Check the path."
             ) from error
@@ -381,6 +386,11 @@ def _check_version(document: Any) -> None:
     """Refuse what is no report, or a newer one."""
     schema = document.get("schema") if isinstance(document, dict) else None
     number = schema.removeprefix(_FAMILY) if isinstance(schema, str) else ""
+    if schema is None and isinstance(document, dict) and isinstance(document.get("files"), dict):
+        raise ReportVersionError(
+            "This holds the headers of a checkpoint, it is not a saved report.",
+            "It goes with a trace: give it with --checkpoint.",
+        )
     if not isinstance(schema, str) or not schema.startswith(_FAMILY) or not number.isdecimal():
         raise ReportVersionError(
             f"This is not a saved report: its schema is {schema!r}, not {SCHEMA!r}.",

@@ -92,6 +92,8 @@ def sweep(
 
 def row_of(path: Path, options: Options) -> Row:
     """The row of one run."""
+    if glob.has_magic(str(path)) and not path.exists():
+        return Row(str(path), error=f"No file matches {path}.", hint="Check the pattern.")
     try:
         report = Report.load(path) if is_saved_report(path) else analyze(path, **options)
     except TracebookError as error:

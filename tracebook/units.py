@@ -51,6 +51,19 @@ def gb_text(byte_count: int | None) -> str:
     return f"{gb:.2f}" if gb >= 1 or gb == 0 else f"{gb:.3f}"
 
 
+def size_text(byte_count: int) -> str:
+    """The size of a file with its unit."""
+    for unit, size in (("GB", BYTES_PER_GB), ("MB", 10**6), ("kB", 10**3)):
+        if byte_count >= size / 10:
+            return f"{byte_count / size:.2f} {unit}"
+    return counted(byte_count, "byte")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it is not one."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def number_text(value: float | None, decimals: int) -> str:
     """A figure with fixed decimals; '-' for None."""
     return "-" if value is None else f"{value:,.{decimals}f}"

@@ -29,9 +29,11 @@ def tag_command(name: str, runs: tuple[str, ...], store: Path, **options: Any) -
     """Put a RUN, or several captures of one build, under NAME."""
     from tracebook.compare.sides import side
     from tracebook.compare.store import Store
+    from tracebook.units import counted
 
     tag = Store(store).tag(name, side(runs, options))
-    click.echo(f"Tagged {tag.name}: {tag.steps} steps, {tag.step_ms:.2f} ms a step.", err=True)
+    steps = counted(tag.steps, "step")
+    click.echo(f"Tagged {tag.name}: {steps}, {tag.step_ms:.2f} ms a step.", err=True)
 
 
 @baseline_command.command("list")

@@ -16,8 +16,8 @@ def index_command(trace: Path) -> None:
     as long as the trace is the same.
     """
     from tracebook.importers.sidecar import make_sidecar
-    from tracebook.units import gb_text
+    from tracebook.units import size_text
 
     made = make_sidecar(trace)
     size_bytes = sum(part.stat().st_size for part in made.iterdir())
-    click.echo(f"Indexed {trace}: {gb_text(size_bytes)} GB in {made}", err=True)
+    click.echo(f"Indexed {trace}: {size_text(size_bytes)} in {made}", err=True)

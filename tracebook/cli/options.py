@@ -30,7 +30,10 @@ def capture_time(text: str) -> int | Percent:
     if match[2] == "%":
         from tracebook.importers.window import Percent
 
-        return Percent(float(match[1]))
+        try:
+            return Percent(float(match[1]))
+        except TracebookError as error:
+            raise click.BadParameter(f"{error.message} {error.hint}") from error
     return round(float(match[1]) * _NS_PER_UNIT[match[2]])
 
 
@@ -41,7 +44,9 @@ def memory_size(text: str) -> int:
     """Read an amount of memory with its unit (8GB, 512MiB) as bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(MB|GB|MiB|GiB)", text.strip())
     if match is None:
-        raise click.BadParameter(f"{text!r} needs a number and a unit, as in 8GB or 512MiB.")
+        raise click.BadParameter(
+            f"{text!r} needs a number and one of the units MB, GB, MiB and GiB, as in 8GB."
+        )
     return round(float(match[1]) * _BYTES_PER_UNIT[match[2]])
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How far the sweep goes.",
 )
-@click.option("--alpha", type=float, help="Acceptance per position, 0 to 1.")
+@click.option("--alpha", type=click.FloatRange(0, 1), help="Acceptance per position, 0 to 1.")
 @click.option(
     "--tokens-per-step",
     callback=tokens_or_file,
@@ -77,6 +77,8 @@ def predict_command(
     Bytes come from the checkpoint's headers, times from the machine's peak, its measured
     ceiling, and with --from from what a saved report reached.
     """
+    if alpha is not None and flags["tokens_per_step"] is not None:
+        raise click.UsageError("--alpha and --tokens-per-step say the same: give one of them.")
     from tracebook.config import describe_run
     from tracebook.predict import predict
     from tracebook.render.prediction import render_prediction
@@ -85,6 +87,7 @@ def predict_command(
     prediction = predict(
         run,
         learn_from=_report(learn_from),
+        learnt_name=None if learn_from is None else _shown(learn_from),
         alpha=alpha,
         sweep=sweep,
         most_drafts=most_drafts,
@@ -95,6 +98,11 @@ def predict_command(
     else:
         with replacing(output, source=run_file) as draft:
             draft.write_text(text, encoding="utf-8")
+
+
+def _shown(path: Path) -> str:
+    """A path as it was typed where it is relative, else without its folders."""
+    return path.name if path.is_absolute() else str(path)
 
 
 def _report(path: Path | None) -> Report | None:

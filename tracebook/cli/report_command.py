@@ -80,6 +80,8 @@ def report_command(
             )
         _report_many(traces, format_name, output, options, jobs or 1, dask)
         return
+    if verify and verify_against is None:
+        _refuse_without_nsys()
     write, warnings = _written(trace, options, format_name, detail, all_ranks)
     if output is None or str(output) == "-":
         click.echo(write(terminal=sys.stdout.isatty()), nl=False)
@@ -131,10 +133,16 @@ def _report_many(
     from tracebook.render.sweep import FORMATS as TABLES
     from tracebook.render.sweep import render_sweep
     from tracebook.sweep import expand, sweep
+    from tracebook.units import counted
 
     if format_name not in TABLES:
-        raise click.UsageError(f"--format {format_name} goes with one trace.")
+        raise click.UsageError(
+            f"--format {format_name} goes with one trace. For several there are `tracebook plot "
+            "--kind breakdown` and, for two, `tracebook diff`."
+        )
     paths = expand(patterns)
+    if not any(path.exists() for path in paths) and all(glob.has_magic(str(p)) for p in paths):
+        raise TraceError(f"No file matches {', '.join(patterns)}.", "Check the pattern.")
     rows = []
     with Bar("Traces", len(paths)) as bar:
         for row in sweep(paths, options, jobs=jobs, dask=dask):  # type: ignore[arg-type]
@@ -149,7 +157,21 @@ def _report_many(
     failed = [row for row in rows if row.error is not None]
     if failed:
         hint = next((row.hint for row in failed if row.hint), None)
-        raise TraceError(f"{len(failed)} of {len(rows)} traces failed.", hint)
+        raise TraceError(f"{len(failed)} of {counted(len(rows), 'trace')} failed.", hint)
+
+
+def _refuse_without_nsys() -> None:
+    """Tell before a report is made that it cannot be verified."""
+    from tracebook.errors import NsysError
+    from tracebook.nsys import find_nsys
+
+    try:
+        find_nsys()
+    except NsysError as error:
+        raise NsysError(
+            f"--verify runs nsys. {error.message}",
+            f"Give what nsys stats wrote elsewhere with --verify-against. {error.hint}",
+        ) from error
 
 
 def _verify(trace: Path, against: Path | None) -> None:

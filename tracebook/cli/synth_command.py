@@ -44,6 +44,7 @@ def synth_command(
     from tracebook.errors import RunDescriptionError
     from tracebook.synth import synthesize
     from tracebook.synth.truth import check_truth_path, write_truth
+    from tracebook.units import counted
 
     if truth is not None:
         check_truth_path(truth)
@@ -54,4 +55,8 @@ def synth_command(
         if truth is not None:
             with replacing(truth, source=run_file) as truth_draft:
                 write_truth(made.truth, truth_draft)
-    click.echo(f"{output}: {made.truth.height:,} kernels, {made.settings.steps} steps.", err=True)
+    click.echo(
+        f"{output}: {counted(made.truth.height, 'kernel')}, "
+        f"{counted(made.settings.steps, 'step')}.",
+        err=True,
+    )

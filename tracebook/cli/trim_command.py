@@ -36,13 +36,14 @@ def trim_command(trace: Path, output: Path, keep_command_line: bool, **options: 
     checked before it is written.
     """
     from tracebook.trim import trim
-    from tracebook.units import gb_text
+    from tracebook.units import counted, size_text
 
     with replacing(output, source=trace) as draft:
         made = trim(trace, draft, keep_command_line=keep_command_line, **options)
         size_bytes = draft.stat().st_size
     click.echo(
-        f"Wrote {output}: {made.steps} steps, {made.kernels:,} kernels, {gb_text(size_bytes)} GB.",
+        f"Wrote {output}: {counted(made.steps, 'step')}, {counted(made.kernels, 'kernel')}, "
+        f"{size_text(size_bytes)}.",
         err=True,
     )
     if made.found > made.steps:

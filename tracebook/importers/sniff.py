@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from enum import Enum
 from pathlib import Path
 
@@ -78,6 +79,7 @@ def _refuse_known(path: Path, head: bytes) -> None:
             f"{path} is a raw stream (.qdstrm): nsys recorded the run and could not make a report.",
             "Import it with the QdstrmImporter of the same nsys, or record again.",
         )
+    _refuse_ours(path, head)
     for magic, packer in _PACKED.items():
         if head.startswith(magic):
             raise NotATrace(f"{path} is compressed ({packer}).", "Unpack it first.")
@@ -87,6 +89,27 @@ def _refuse_known(path: Path, head: bytes) -> None:
         )
     if _looks_like_text(head):
         raise NotATrace(f"{path} is a text file, not an nsys export.", _EXPORT_HINT)
+
+
+def _refuse_ours(path: Path, head: bytes) -> None:
+    """Tell what our own files are for, packed or not."""
+    text = head
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            text = zlib.decompressobj(wbits=31).decompress(head, 4096)
+        except zlib.error:
+            return
+    begin = b"".join(text[:200].split())
+    if begin.startswith(b'{"files":{'):
+        raise NotATrace(
+            f"{path} holds the headers of a checkpoint, not a trace.",
+            f"It goes with a trace: --checkpoint {path}",
+        )
+    if begin.startswith(b'{"schema":"tracebook.baseline/'):
+        raise NotATrace(
+            f"{path} is a saved run, not a trace.",
+            "It is for `tracebook diff` and `check`; `report` and `plot` read it unpacked.",
+        )
 
 
 def _looks_like_text(head: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -42,6 +43,8 @@ _MISSING = (
 
 def render(report: Report, *, detail: str, terminal: bool) -> str:
     """Write the page; it always holds every detail."""
+    # Before anything is drawn: captions of pictures name the run too.
+    report = replace(report, trace=replace(report.trace, path=words.trace_path(report)))
     name = run_name(report.trace.path)
     parts = [
         ("phases", "Phases", _phases(report)),

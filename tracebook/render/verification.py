@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracebook.units import counted
+
 if TYPE_CHECKING:
     from tracebook.verify import Verification
 
@@ -17,8 +19,8 @@ def verification_text(found: Verification) -> str:
     differing = found.differing
     if differing.is_empty():
         return (
-            f"Verified: {kernels:,} kernels and {duration_ns:,} ns in {found.sums.height} names, "
-            f"the same as {found.source}.\n"
+            f"Verified: {counted(kernels, 'kernel')} and {duration_ns:,} ns in "
+            f"{counted(found.sums.height, 'name')}, the same as {found.source}.\n"
         )
     lines = [
         f"Not the same as {found.source}: {differing.height} of {found.sums.height} names differ.",

@@ -191,13 +191,16 @@ def step_table(report: Report) -> tuple[list[Column], list[list[str]]]:
     return columns, rows
 
 
+def trace_path(report: Report) -> str:
+    """The trace as it was typed where that is a relative path, else without its folders."""
+    path = PurePath(report.trace.path)
+    return path.name if path.is_absolute() else str(path)
+
+
 def facts(report: Report) -> list[tuple[str, str]]:
     """What was looked at, as label and sentence."""
     steps, run, machine = report.steps, report.run, report.machine
-    path = PurePath(report.trace.path)
-    trace = clean(path.name if path.is_absolute() else str(path)) + (
-        " (synthetic)" if report.trace.synthetic else ""
-    )
+    trace = clean(trace_path(report)) + (" (synthetic)" if report.trace.synthetic else "")
     if report.trace.nsys_version:
         trace += f", nsys {clean(report.trace.nsys_version)}"
     name = clean(report.trace.gpu or machine.name or "unknown GPU")

@@ -119,18 +119,14 @@ def _checked(where: str, name: str, value: Any) -> Any:
 
 def _of_type(where: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise RunDescriptionError(
-            f"{where} must be of type {kind.__name__}, not {value!r}.", "Correct the value."
-        )
+        raise RunDescriptionError(f"{where} must be of type {kind.__name__}, not {value!r}.")
     return value
 
 
 def _amount(where: str, value: Any, *, least_is_zero: bool = False) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value < 0 or (value == 0 and not least_is_zero):
-        raise RunDescriptionError(
-            f"{where} must be a number above 0, not {value!r}.", "Correct the value."
-        )
+        raise RunDescriptionError(f"{where} must be a number above 0, not {value!r}.")
     return value
 
 
