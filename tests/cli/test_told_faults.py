@@ -139,3 +139,9 @@ def test_one_is_no_plural(tmp_path, capsys):
     text = capsys.readouterr().err
     assert ": 1 step, " in text
     assert "0.00" not in text
+
+
+def test_a_saved_run_tells_its_steps(tmp_path, capsys):
+    out = tmp_path / "run.json"
+    assert main(["save", TRACE, "--steps", "1", "-o", str(out)]) == 0
+    assert f"Saved {out}: 1 step.\n" in capsys.readouterr().err

@@ -35,6 +35,7 @@ def save_command(
     """
     from tracebook.compare.baseline import write
     from tracebook.compare.sides import side
+    from tracebook.units import counted
 
     found = side(runs, {**options, "keep_paths": keep_paths or None})
     if strict:
@@ -45,5 +46,5 @@ def save_command(
         refuse_alarms(Notice(**entry) for entry in told)
     with replacing(output, source=Path(runs[0])) as draft:
         write(found, draft, packed=output.suffix == ".gz")
-    steps = " + ".join(str(run.steps) for run in found.runs)
-    click.echo(f"Saved {output}: {steps} steps.", err=True)
+    steps = " + ".join(counted(run.steps, "step") for run in found.runs)
+    click.echo(f"Saved {output}: {steps}.", err=True)
