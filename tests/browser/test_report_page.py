@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,7 +22,8 @@ HOSTILE = "evil</script><script>document.title='owned'</script><img src=x onerro
 
 @pytest.fixture(scope="module")
 def recipe():
-    return tracebook.analyze(ROOT / "fixtures" / "full-recipe" / "trace.sqlite")
+    # By a relative path: a page names no folder of an absolute one.
+    return tracebook.analyze(os.path.relpath(ROOT / "fixtures" / "full-recipe" / "trace.sqlite"))
 
 
 @pytest.fixture(scope="module")
