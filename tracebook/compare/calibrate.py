@@ -68,7 +68,7 @@ def _refuse_the_same(runs: Sequence[Run]) -> None:
     for (one, first), (other, second) in combinations(enumerate(runs, start=1), 2):
         if np.array_equal(first.wall_ns, second.wall_ns):
             names = [run.fact("trace", "path") for run in (first, second)]
-            called = f" ({names[0]} and {names[1]})" if all(names) else ""
+            called = f" ({names[0]} and {names[1]})" if all(names) and names[0] != names[1] else ""
             raise TracebookError(
                 f"Runs {one} and {other}{called} hold the same steps, so they tell nothing of "
                 "the noise between runs.",
