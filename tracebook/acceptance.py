@@ -62,8 +62,9 @@ def read_acceptance(path: str | Path) -> Acceptance:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is binary, not text"
         raise RunDescriptionError(
-            f"{path} cannot be read: {error}.", "Give a number, or a benchmark or metrics file."
+            f"{path} cannot be read: {reason}.", "Give a number, or a benchmark or metrics file."
         ) from error
     found = _benchmark(path, text) if text.lstrip().startswith("{") else _metrics(path, text)
     if found.tokens_per_step is None:

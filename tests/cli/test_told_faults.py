@@ -145,3 +145,10 @@ def test_a_saved_run_tells_its_steps(tmp_path, capsys):
     out = tmp_path / "run.json"
     assert main(["save", TRACE, "--steps", "1", "-o", str(out)]) == 0
     assert f"Saved {out}: 1 step.\n" in capsys.readouterr().err
+
+
+def test_a_benchmark_file_that_cannot_be_read(capsys):
+    text = told(capsys, "report", TRACE, "--tokens-per-step", TRACE)[1]
+    assert "is binary, not text" in text
+    assert "codec" not in text
+    assert "Errno" not in told(capsys, "report", TRACE, "--tokens-per-step", "nope")[1]
