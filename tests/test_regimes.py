@@ -49,6 +49,16 @@ def test_regimes_are_given_fast_first():
     assert slow.busy_ms / fast.busy_ms == pytest.approx(1.3, abs=0.01)
 
 
+def test_phases_of_two_regimes_stand_apart():
+    factor = np.where(np.arange(STEPS) < 15, 1.3, 1.0)
+    busy_ns = steps_ns(factor)
+    target_ns = steps_ns(0.8 * factor)
+    fast, slow = find_regimes(busy_ns, {"target_layers": target_ns, "other": busy_ns - target_ns})
+    assert fast.phase_ms["target_layers"] == pytest.approx(8, abs=0.05)
+    assert slow.phase_ms["target_layers"] == pytest.approx(10.4, abs=0.07)
+    assert slow.phase_ms["other"] == pytest.approx(2.6, abs=0.02)
+
+
 def test_one_regime_is_none():
     assert find_regimes(steps_ns(1.0)) == ()
     assert find_regimes(np.zeros(0, dtype=np.int64)) == ()

@@ -198,7 +198,10 @@ def _run_facts(
 def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | None) -> StepFacts:
     wall_ms = summarise_ns(time.wall_ns)
     busy_ns = time.wall_ns - time.idle_ns
-    regimes = find_regimes(busy_ns)
+    groups = group(time.labels, ("phase",))
+    owned = per_step(groups, time.owned)
+    phase_ns = {phase: owned[code] for code, phase in _in_report_order(groups) if owned[code].any()}
+    regimes = find_regimes(busy_ns, phase_ns)
     return StepFacts(
         found=labelled.found,
         kept=time.steps,

@@ -7,7 +7,8 @@ that no step has, and so does a machine that heats up. Both are found, shown and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +29,16 @@ DRIFT_ORDER, DRIFT_SHARE, DRIFT_STEPS = 0.8, 0.03, 12
 
 @dataclass(frozen=True)
 class Regime:
-    """Steps of one regime: how many, their median busy time, and which come first and last."""
+    """Steps of one regime: how many, their median busy time, and which come first and last.
+
+    `phase_ms` is the median exclusive time of each phase in these steps.
+    """
 
     steps: int
     busy_ms: float
     first_step: int
     last_step: int
+    phase_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 def two_groups(logarithms: Floats) -> Bools | None:
@@ -73,11 +78,14 @@ def _spread(values: Floats) -> float:
     return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
-def find_regimes(busy_ns: NDArray[np.int64]) -> tuple[Regime, ...]:
+def find_regimes(
+    busy_ns: NDArray[np.int64], phase_ns: Mapping[str, NDArray[np.int64]] | None = None
+) -> tuple[Regime, ...]:
     """Describe the two regimes of a capture, the faster first; empty where there is one.
 
     Args:
         busy_ns: Busy time of each step in time order, ns.
+        phase_ns: Exclusive time of each phase in each step, ns.
     """
     if not len(busy_ns) or busy_ns.min() <= 0:
         return ()
@@ -87,9 +95,14 @@ def find_regimes(busy_ns: NDArray[np.int64]) -> tuple[Regime, ...]:
     regimes = []
     for group in (~upper, upper):
         where = np.flatnonzero(group)
-        median = float(np.median(busy_ns[group])) / 1e6
-        regimes.append(Regime(len(where), round(median, 6), int(where[0]), int(where[-1])))
+        median = _median_ms(busy_ns[group])
+        phase_ms = {name: _median_ms(ns[group]) for name, ns in (phase_ns or {}).items()}
+        regimes.append(Regime(len(where), median, int(where[0]), int(where[-1]), phase_ms))
     return tuple(regimes)
+
+
+def _median_ms(values_ns: NDArray[np.int64]) -> float:
+    return round(float(np.median(values_ns)) / 1e6, 6)
 
 
 def find_drift(busy_ns: NDArray[np.int64]) -> float | None:
