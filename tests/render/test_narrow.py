@@ -67,6 +67,14 @@ def test_tables_of_a_comparison_fit(width, monkeypatch):
     assert "gate_proj+" in text and "another" in text
 
 
+def test_a_wide_terminal_shows_p_values_too(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    place = ROOT / "fixtures" / "comparison"
+    found = compare(load(place / "before.json.gz"), load(place / "after.json.gz"))
+    heading = next(x for x in comparison.render(found, None, "text").splitlines() if "old ms" in x)
+    assert heading.split()[-4] == "p"
+
+
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_a_table_of_runs_fits(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))

@@ -78,8 +78,8 @@ def _table(
                 return
             cells_of[widest] -= 1
 
-    # A table that fits the usual width with its usual columns stays as it is.
-    while needed() > _PIPE and leaving:
+    # A wide terminal shows all columns; at the usual width the usual ones stay as they are.
+    while needed() > max(width, _PIPE) and leaving:
         kept.remove(leaving.pop(0))
     fold()
     while needed() > width and leaving:
