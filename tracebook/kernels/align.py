@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -127,16 +127,6 @@ class Habits:
 
     bias: Floats
     odd: Floats
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """A path through the table: matches in order and what it cost."""
-
-    matches: tuple[Match, ...]
-    cost: float
-    bandwidth_gbps: float
-    duplicates: int = field(default=0)
 
 
 def build_runs(reads: Sequence[Read]) -> Runs:
