@@ -81,7 +81,9 @@ def account(
     time = share_out(labelled.kernels, labelled.steps)
     traffic = _traffic(labelled, time, run, models)
     labelled = replace(labelled, notices=(*labelled.notices, *traffic.notices))
-    phase_rows = _phase_rows(labelled, time, machine, traffic)
+    phases = group(time.labels, ("phase",))
+    owned = per_step(phases, time.owned)
+    phase_rows = _phase_rows(labelled, time, machine, traffic, phases, owned)
     run_facts = _run_facts(run, labelled.plan, traffic, drafts=_drafts(phase_rows))
     report = Report(
         trace=_trace_facts(trace, labelled),
@@ -89,7 +91,7 @@ def account(
             machine.name, machine.bandwidth_gbps, machine.ceiling_gbps, machine.source
         ),
         run=run_facts,
-        steps=_step_facts(labelled, time, run_facts.tokens_per_step),
+        steps=_step_facts(labelled, time, run_facts.tokens_per_step, phases, owned),
         phase_rows=phase_rows,
         total=_total(labelled, time, machine, phase_rows),
         unclassified=_unclassified(time, trace.names),
@@ -195,12 +197,12 @@ def _run_facts(
     )
 
 
-def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | None) -> StepFacts:
+def _step_facts(
+    labelled: Labelled, time: StepTime, tokens_per_step: float | None, phases: Groups, owned: Ints
+) -> StepFacts:
     wall_ms = summarise_ns(time.wall_ns)
     busy_ns = time.wall_ns - time.idle_ns
-    groups = group(time.labels, ("phase",))
-    owned = per_step(groups, time.owned)
-    phase_ns = {phase: owned[code] for code, phase in _in_report_order(groups) if owned[code].any()}
+    phase_ns = {phase: owned[code] for code, phase in _in_report_order(phases) if owned[code].any()}
     regimes = find_regimes(busy_ns, phase_ns)
     return StepFacts(
         found=labelled.found,
@@ -218,16 +220,19 @@ def _step_facts(labelled: Labelled, time: StepTime, tokens_per_step: float | Non
 
 
 def _phase_rows(
-    labelled: Labelled, time: StepTime, machine: Machine, traffic: StepTraffic
+    labelled: Labelled,
+    time: StepTime,
+    machine: Machine,
+    traffic: StepTraffic,
+    phases: Groups,
+    owned: Ints,
 ) -> tuple[PhaseRow, ...]:
-    groups = group(time.labels, ("phase",))
-    owned = per_step(groups, time.owned)
-    whole = per_step(groups, time.whole)
-    kernels = per_step(groups, time.kernels)
+    whole = per_step(phases, time.whole)
+    kernels = per_step(phases, time.kernels)
     evidence = _evidence(time)
     wall_ns = int(time.wall_ns.sum())
     rows = []
-    for code, phase in _in_report_order(groups):
+    for code, phase in _in_report_order(phases):
         if not owned[code].any() and not kernels[code].any():
             continue
         weight_bytes, basis = _weight_bytes(labelled, phase)
