@@ -12,7 +12,7 @@ from tracebook.kernels.labels import Labelled
 from tracebook.machine import Machine
 from tracebook.notices import Notice
 from tracebook.regimes import Regime
-from tracebook.report import Report, StepFacts
+from tracebook.report import Report, RunFacts, StepFacts
 from tracebook.stats import FEWEST_FOR_INTERVAL
 
 #: Share of the wall time without a phase above which the account is called incomplete.
@@ -288,6 +288,17 @@ def _about_tokens(report: Report) -> list[Notice]:
     ]
 
 
+def _most_tokens(run: RunFacts) -> int | None:
+    """Tokens that go through the target in a step: the most it can yield; None if unknown."""
+    if run.draft_method is None or (run.draft_method != "none" and run.draft_tokens is None):
+        return None
+    return (run.batch or 1) * (_drafts(run) + 1)
+
+
+def _drafts(run: RunFacts) -> int:
+    return (run.draft_tokens or 0) if run.draft_method != "none" else 0
+
+
 def _about_rows(report: Report, labelled: Labelled) -> list[Notice]:
     """Whether batch and draft tokens agree with the grids of row-wise kernels.
 
@@ -295,17 +306,15 @@ def _about_rows(report: Report, labelled: Labelled) -> list[Notice]:
     multiples of 8 (vLLM, SGLang).
     """
     grids = labelled.kinds[0].row_grids if labelled.kinds else ()
-    run = report.run
-    drafting = run.draft_method not in (None, "none")
-    if not grids or run.draft_method is None or (drafting and run.draft_tokens is None):
+    run, said = report.run, _most_tokens(report.run)
+    if not grids or said is None:
         return []
-    drafts = (run.draft_tokens or 0) if drafting else 0
-    batch = run.batch or 1
-    said = batch * (drafts + 1)
     padded = said if said <= 2 else 4 if said <= 4 else -(-said // 8) * 8
     if said in grids or padded in grids:
         return []
-    words = f"batch {batch} with {drafts} draft tokens" if drafting else f"batch {batch}"
+    words = f"batch {run.batch or 1}"
+    if run.draft_method != "none":
+        words += f" with {_drafts(run)} draft tokens"
     return [
         Notice(
             "rows_unlike",
@@ -318,20 +327,14 @@ def _about_rows(report: Report, labelled: Labelled) -> list[Notice]:
 
 def _about_yield(report: Report) -> list[Notice]:
     """More tokens per step than a verify pass can accept."""
-    run = report.run
-    if run.tokens_per_step is None or run.draft_method is None:
-        return []
-    if run.draft_method != "none" and run.draft_tokens is None:
-        return []
-    drafts = (run.draft_tokens or 0) if run.draft_method != "none" else 0
-    most = (run.batch or 1) * (drafts + 1)
-    if run.tokens_per_step <= most:
+    run, most = report.run, _most_tokens(report.run)
+    if run.tokens_per_step is None or most is None or run.tokens_per_step <= most:
         return []
     return [
         Notice(
             "yield_too_high",
             f"{run.tokens_per_step:g} tokens per step were said, but batch {run.batch or 1} with "
-            f"{drafts} draft tokens yields {most} at most.",
+            f"{_drafts(run)} draft tokens yields {most} at most.",
             "Correct --tokens-per-step (tokens of all sequences, for each step), or give --batch.",
         )
     ]
