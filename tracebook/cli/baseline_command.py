@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tracebook.cli.comparison_options import store_option
-from tracebook.cli.options import description_options
+from tracebook.cli.options import description_options, format_option
 
 
 @click.group("baseline", epilog="Example: tracebook baseline tag main run.sqlite")
@@ -47,13 +47,8 @@ def list_command(store: Path) -> None:
 
 @baseline_command.command("show")
 @click.argument("name")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="The history as a table, or the latest baseline as it would be saved.",
+@format_option(
+    ["text", "json"], "The history as a table, or the latest baseline as it would be saved."
 )
 @store_option
 def show_command(name: str, format_name: str, store: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from tracebook.cli.options import replacing
+from tracebook.cli.options import format_option, replacing
 from tracebook.config import DraftMethod
 
 if TYPE_CHECKING:
@@ -20,14 +20,7 @@ if TYPE_CHECKING:
     epilog="Example: tracebook bytes fixtures/headers/target-nvfp4.headers.json.gz --bandwidth 273",
 )
 @click.argument("checkpoints", metavar="CHECKPOINT...", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the ledger is written.",
-)
+@format_option(["text", "json"], "How the ledger is written.")
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tracebook.cli.comparison_options import gate_options, gates_of, store_option
-from tracebook.cli.options import description_options, replacing
+from tracebook.cli.options import description_options, format_option, output_option, replacing
 from tracebook.render.comparison import CHECK_FORMATS
 
 
@@ -20,15 +20,8 @@ from tracebook.render.comparison import CHECK_FORMATS
 )
 @gate_options
 @store_option
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(CHECK_FORMATS),
-    default="text",
-    show_default=True,
-    help="How the result is written.",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File instead of stdout.")
+@format_option(CHECK_FORMATS, "How the result is written.")
+@output_option
 @description_options
 def check_command(
     runs: tuple[str, ...],

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tracebook.cli.comparison_options import gate_options, gates_of, store_option
-from tracebook.cli.options import description_options, replacing
+from tracebook.cli.options import description_options, format_option, output_option, replacing
 from tracebook.render.comparison import DIFF_FORMATS
 
 
@@ -17,15 +17,8 @@ from tracebook.render.comparison import DIFF_FORMATS
 @click.argument("new", metavar="B")
 @gate_options
 @store_option
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(DIFF_FORMATS),
-    default="text",
-    show_default=True,
-    help="How the comparison is written.",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File instead of stdout.")
+@format_option(DIFF_FORMATS, "How the comparison is written.")
+@output_option
 @description_options
 def diff_command(
     old: str,

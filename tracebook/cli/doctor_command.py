@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tracebook.cli.options import run_options
+from tracebook.cli.options import format_option, run_options
 from tracebook.printable import printable
 
 _MARKS = {"good": "ok", "doubtful": "??", "bad": "NO"}
@@ -25,14 +25,7 @@ _MARKS = {"good": "ok", "doubtful": "??", "bad": "NO"}
 @click.option(
     "--secrets", is_flag=True, help="Count what should not be shared, by kind; nothing is shown."
 )
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the findings are written.",
-)
+@format_option(["text", "json"], "How the findings are written.")
 @click.pass_context
 def doctor_command(
     ctx: click.Context,

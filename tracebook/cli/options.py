@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -131,6 +131,23 @@ _RUN_OPTIONS = (
         help="Run description (default: run.toml beside the trace).",
     ),
 )
+
+
+output_option = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="File instead of stdout."
+)
+
+
+def format_option(choices: Iterable[str], help_text: str) -> Callable[[_F], _F]:
+    """The format that a command writes; text where none is said."""
+    return click.option(
+        "--format",
+        "format_name",
+        type=click.Choice(list(choices)),
+        default="text",
+        show_default=True,
+        help=help_text,
+    )
 
 
 strict_option = click.option(

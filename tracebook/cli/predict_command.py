@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebook.cli.options import replacing, tokens_or_file
+from tracebook.cli.options import format_option, output_option, replacing, tokens_or_file
 from tracebook.config import DTYPES
 
 if TYPE_CHECKING:
@@ -53,15 +53,8 @@ if TYPE_CHECKING:
     "--bandwidth", "bandwidth_gbps", type=float, metavar="GBPS", help="Published peak, in GB/s."
 )
 @click.option("--ceiling-gbps", type=float, metavar="GBPS", help="Measured read ceiling.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="How the prediction is written.",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File instead of stdout.")
+@format_option(["text", "json", "markdown"], "How the prediction is written.")
+@output_option
 def predict_command(
     run_file: Path,
     learn_from: Path | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracebook.cli.options import format_option
 from tracebook.errors import TracebookError
 
 if TYPE_CHECKING:
@@ -37,13 +38,8 @@ class _WithArguments(click.Command):
     help="Folder to keep what the recipe wrote; it must not exist.",
 )
 @click.option("--table", metavar="NAME", help="Print this table only, all its rows.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["text", "json", "csv"]),
-    default="text",
-    show_default=True,
-    help="How tables are written; csv needs --table where there are several.",
+@format_option(
+    ["text", "json", "csv"], "How tables are written; csv needs --table where there are several."
 )
 @click.pass_context
 def recipe_command(

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebook.cli.options import description_options, replacing, strict_option
+from tracebook.cli.options import (
+    description_options,
+    format_option,
+    output_option,
+    replacing,
+    strict_option,
+)
 from tracebook.render import DETAILS, FORMATS
 
 if TYPE_CHECKING:
@@ -26,15 +32,8 @@ if TYPE_CHECKING:
 )
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
 @description_options
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(list(FORMATS)),
-    default="text",
-    show_default=True,
-    help="How the report is written.",
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File instead of stdout.")
+@format_option(FORMATS, "How the report is written.")
+@output_option
 @click.option(
     "--detail",
     type=click.Choice(DETAILS),
