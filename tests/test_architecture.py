@@ -23,6 +23,7 @@ ORDER = (
     "phase_styles",
     "config",
     "record",
+    "scratch",
     "trace",
     "cache",
     "progress",

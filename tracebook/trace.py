@@ -5,13 +5,14 @@ Importers produce a `Trace`; nothing right of them knows about SQLite.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
 from tracebook.notices import Notice
+from tracebook.scratch import MEMORY, Scratch
 
 CaptureMode = Literal["node", "graph", "unknown"]
 
@@ -83,8 +84,12 @@ class TraceInfo:
 
 @dataclass(frozen=True)
 class Trace:
-    """A capture: `info`, `kernels` (KERNEL_SCHEMA) and `names` (NAME_SCHEMA)."""
+    """A capture: `info`, `kernels` (KERNEL_SCHEMA) and `names` (NAME_SCHEMA).
+
+    `scratch` is where later stages put arrays of one value per kernel.
+    """
 
     info: TraceInfo
     kernels: pl.DataFrame
     names: pl.DataFrame
+    scratch: Scratch = field(default=MEMORY, compare=False, repr=False)

@@ -1,0 +1,77 @@
+"""Room for arrays that are as long as a trace: in memory, or in files where memory is short.
+
+A file is deleted as soon as it is open, so that nothing is left behind even by a kill; its
+pages are the system's to write out and to take back, and count as cache, not as memory that
+the program holds.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tracebook.errors import TraceError
+from tracebook.units import BYTES_PER_GB
+
+
+@dataclass(eq=False)
+class Scratch:
+    """Makes arrays; in `folder`, where one is given, else in memory."""
+
+    folder: Path | None = None
+    _maps: list[mmap.mmap] = field(default_factory=list, repr=False)
+
+    @property
+    def in_files(self) -> bool:
+        """Whether arrays lie in files: whole-length temporaries should then be avoided."""
+        return self.folder is not None
+
+    def empty(self, length: int, dtype: DTypeLike) -> NDArray[Any]:
+        """An array of shape (length,) with nothing useful in it yet.
+
+        Raises:
+            TraceError: The disk has no room for it.
+        """
+        size = length * np.dtype(dtype).itemsize
+        if self.folder is None or not size:
+            return np.empty(length, dtype)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                _reserve(file.fileno(), size)
+                mapped = mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise TraceError(
+                f"{self.folder} has no room for {size / BYTES_PER_GB:.1f} GB of a trace that is "
+                f"larger than the memory allowed: {error.strerror or error}.",
+                "Free some space, set XDG_CACHE_HOME to a larger disk, or raise --max-memory.",
+            ) from error
+        self._maps.append(mapped)
+        return np.frombuffer(mapped, dtype)
+
+    def release(self) -> None:
+        """Let the system take back the memory of what has been written; nothing is lost."""
+        for mapped in self._maps:
+            with suppress(AttributeError, OSError, ValueError):
+                mapped.flush()
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _reserve(file: int, size: int) -> None:
+    """Take the space now: a full disk would otherwise end the program when a page is written."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.truncate(file, size)
+
+
+#: Arrays in memory.
+MEMORY = Scratch()
