@@ -9,17 +9,26 @@ import pytest
 
 from tracebook.kernels.assign import find_zones
 from tracebook.kernels.cut import find_cut
+from tracebook.kernels.ends import Ends
 
 from .test_assign import facts_of, graphed, marks_of
 from .toy import PREPARE, drafted_step, step
 
 
-def cut_of(kernels, *, gaps=None, marker=PREPARE):
-    """The cut of a cyclic step; the pause before each kernel is its own unless given."""
+def votes(length, *positions):
+    return np.bincount(positions, minlength=length) / max(1, len(positions))
+
+
+def cut_of(kernels, *, gaps=None, marker=PREPARE, pauses=(), limits=()):
+    """The cut of a cyclic step; the pause before each kernel is its own unless given.
+
+    `pauses` and `limits` are positions at which runs of steps begin or end.
+    """
     gap = np.array([float(k.pause_ns) for k in kernels] if gaps is None else gaps)
     marked = np.array([k.name == marker for k in kernels])
     zones = find_zones(marks_of(kernels), len(kernels))
-    return find_cut(zones, facts_of(kernels), gap, marked)
+    ends = Ends(votes(len(kernels), *pauses), votes(len(kernels), *limits))
+    return find_cut(zones, facts_of(kernels), gap, marked, ends)
 
 
 def turned(kernels, turn):
@@ -73,3 +82,46 @@ def test_two_equal_places_are_called_uncertain():
     at = next(i for i, k in enumerate(kernels) if k.phase == "drafter_layers") - 1
     kernels[at] = replace(kernels[at], pause_ns=60_000)
     assert not cut_of(kernels).certain
+
+
+def in_front_of_the_drafter(kernels):
+    return next(i for i, k in enumerate(kernels) if k.phase == "drafter_layers")
+
+
+def test_the_pause_before_the_first_step_beats_one_in_every_step():
+    """Nameless, pauses closed: the host waits for the verdict, and once before the first step."""
+    kernels = nameless(drafted_step(1))
+    middle = in_front_of_the_drafter(kernels)
+    gaps = [0.0] * len(kernels)
+    gaps[middle] = 600_000.0
+    assert cut_of(kernels, gaps=gaps).position == middle
+    cut = cut_of(kernels, gaps=gaps, pauses=[0])
+    assert (cut.position, bool(cut.certain)) == (0, True)
+
+
+def test_the_first_and_the_last_kernel_of_a_capture_tell_where_nothing_else_does():
+    kernels = nameless(drafted_step(1))
+    gaps = [0.0] * len(kernels)
+    assert cut_of(kernels, gaps=gaps, limits=[0, 0]).position == 0
+
+
+def test_ends_inside_a_layer_tell_nothing():
+    """A capture that begins and pauses anywhere."""
+    kernels, first = turned(step(), 11)
+    cut = cut_of(kernels, pauses=[20], limits=[33])
+    assert (cut.position, bool(cut.certain)) == (first, True)
+
+
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>>(int)"
+PUT = "void at::native::index_elementwise_kernel<128, 4>(long)"
+
+
+@pytest.mark.parametrize(("names", "moved"), [([FILL], 1), ([PUT], 0), ([PUT, FILL], 1),
+                                              ([FILL, FILL], 2)])  # fmt: skip
+def test_glue_in_front_of_the_preparation(names, moved):
+    """A fill clears a buffer of the new step, a write may be the end of the old one."""
+    kernels = step()
+    glue = [replace(kernels[0], name=name, ns=1500, pause_ns=0) for name in names]
+    kernels, first = turned([*kernels, *glue], 9)
+    cut = cut_of(kernels, gaps=[0.0] * len(kernels))
+    assert cut.position == first - moved

@@ -8,14 +8,12 @@ of membership are those of docs/method.md ("Phases").
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tracebook.kernels.classes import CLASSES
+from tracebook.kernels.joints import common_start, layer_joints, norm_lengths
 from tracebook.kernels.marks import BlockMark, Mark, Marks
 from tracebook.kernels.sequence import Bools, Floats, Ints
 from tracebook.phases import Phase
@@ -37,6 +35,8 @@ EARLIER = frozenset({"sample", "verify", "select", "prepare", "draft_prepare", "
 LAYER_ENDS = frozenset({"moe", "splitk_reduce", "gemm", "elementwise", "activation", "comm"})
 #: Classes that say little enough for the joint of layers to decide.
 VAGUE = frozenset({"unknown", "elementwise", "norm", "copy", "activation"})
+#: Classes that can write into a buffer.
+WRITES = frozenset({"elementwise", "copy", "fill"})
 LAYERED = frozenset({"target", "draft"})
 #: A kernel between sampling and drafting that lasts at least this share of the step and
 #: is no sampler can only be the commit of recurrent state.
@@ -197,7 +197,9 @@ def assign_labels(marks: Marks, facts: Facts, cut: int | None) -> list[Label]:
             mark.evidence,
             block.pass_index if block.name.startswith("draft") else None,
         )
-    joints = layer_joints(marks, facts)
+    joints = layer_joints(marks, facts.name)
+    starts = np.isin(facts.kernel_class, [CLASSES.index(name) for name in LAYER_STARTS])
+    norms = norm_lengths(marks, facts.name, starts)
     for zone in find_zones(marks, positions):
         walked = _walk_zone(zone, facts, cut, joints)
         for position, label in zip(zone.positions, walked, strict=True):
@@ -206,14 +208,17 @@ def assign_labels(marks: Marks, facts: Facts, cut: int | None) -> list[Label]:
     for mark, following in zip(ordered, [*ordered[1:], ordered[0]], strict=True):
         position = (mark.position + 1) % positions
         while position != following.position and labels[position] is None:
-            labels[position] = _inside(mark, following, marks, facts, position)
+            lead = position >= following.position - norms.get(following.position, 0)
+            labels[position] = _inside(mark, following, marks, facts, position, lead=lead)
             position = (position + 1) % positions
     nothing = Label(Phase.UNCLASSIFIED.value, None, None, None, None, "none", None)
     return [label if label is not None else nothing for label in labels]
 
 
-def _inside(mark: Mark, following: Mark, marks: Marks, facts: Facts, position: int) -> Label:
-    """A kernel between two marks of one block."""
+def _inside(
+    mark: Mark, following: Mark, marks: Marks, facts: Facts, position: int, *, lead: bool
+) -> Label:
+    """A kernel between two marks of one block; `lead` where it is the norm of the second."""
     name = facts.class_name(position)
     block = marks.blocks[mark.block]
     pass_index = block.pass_index if block.name.startswith("draft") else None
@@ -221,39 +226,16 @@ def _inside(mark: Mark, following: Mark, marks: Marks, facts: Facts, position: i
         return Label(NAMED_PHASE[name].value, None, name, None, None, "name", pass_index)
     count = len(facts.name)
     joint = range(mark.position + 1, position + 1 + count * (position < mark.position))
-    stays = all(facts.class_name(p % count) in LAYER_ENDS for p in joint)
+    stays = not lead and all(facts.class_name(p % count) in LAYER_ENDS for p in joint)
     layer = mark.layer if stays or mark.layer == following.layer else following.layer
     return Label(block.phase, layer, name, None, None, "neighbour", pass_index)
-
-
-def layer_joints(marks: Marks, facts: Facts) -> list[tuple[int, ...]]:
-    """The usual sequences of names between the last matrix of a layer and the next layer's.
-
-    What stands at the joint of two layers, a norm in most models, stands at the two ends
-    of the stack as well, whatever it is called.
-    """
-    counts: Counter[tuple[int, ...]] = Counter()
-    ordered = marks.by_position()
-    for mark, following in itertools.pairwise(ordered):
-        if mark.block != following.block or mark.layer is None:
-            continue
-        if following.layer == mark.layer + 1:
-            inner = range(mark.position + 1, following.position)
-            counts[tuple(int(facts.name[p]) for p in inner)] += 1
-    return [joint for joint, _ in counts.most_common(4) if joint]
 
 
 def _at_joint(zone: Zone, facts: Facts, joints: list[tuple[int, ...]]) -> tuple[int, int]:
     """How many kernels at the start and at the end of a zone are as at the joint of layers."""
     names = [int(facts.name[p]) for p in zone.positions]
-
-    def common(a: Sequence[int], b: Sequence[int]) -> int:
-        return next(
-            (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-        )
-
-    head = max((common(names, joint) for joint in joints), default=0)
-    tail = max((common(names[::-1], joint[::-1]) for joint in joints), default=0)
+    head = max((common_start(names, joint) for joint in joints), default=0)
+    tail = max((common_start(names[::-1], joint[::-1]) for joint in joints), default=0)
     return (
         # A drafter's final norm belongs to its head, a target's to its layers.
         head if zone.before.name == "target" else 0,
@@ -282,6 +264,7 @@ def _walk_zone(
         (n for n, p in enumerate(zone.positions) if facts.class_name(p) in EARLIER), default=-1
     )
     floor_ns = REPLAY_SHARE * float(facts.duration_ns.sum())
+    inputs = _inputs(zone, facts)
     for number, position in enumerate(zone.positions):
         name = facts.class_name(position)
         evidence = "neighbour"
@@ -290,7 +273,7 @@ def _walk_zone(
         early = number < max(settled, len(zone.positions) - LAYER_START_REACH)
         if not in_first and not (name in LAYER_STARTS and early):
             stage = max(stage, _entered(stages, stage, name))
-        if after_cut:
+        if after_cut or number in inputs:
             stage = max(stage, _index_of(stages, Phase.PREPARE, stage))
         phase = stages[0][0] if in_first and not after_cut else stages[stage][0]
         if name in NAMED_PHASE:
@@ -307,6 +290,22 @@ def _walk_zone(
             phase, evidence = Phase(zone.before.phase), "structure"
         labels.append(_zone_label(zone, phase, name, evidence))
     return labels
+
+
+def _inputs(zone: Zone, facts: Facts) -> range:
+    """Glue of a zone behind the draft head that stands directly in front of a preparation.
+
+    What the head or its sampler hands to the first of them is still the head's result; what
+    follows fills the buffers of the next verify pass.
+    """
+    names = [facts.class_name(p) for p in zone.positions]
+    if (zone.before.name, zone.after.name) != ("draft_head", "target") or "prepare" not in names:
+        return range(0)
+    end = first = names.index("prepare")
+    while first and names[first - 1] in WRITES:
+        first -= 1
+    handed_on = first == 0 or names[first - 1] in ("sample", "select")
+    return range(first + handed_on, end)
 
 
 def _zone_label(zone: Zone, phase: Phase, name: str, evidence: str) -> Label:

@@ -19,6 +19,7 @@ from tracebook.kernels.attempts import Alternatives, Attempt, best_attempt, judg
 from tracebook.kernels.broadcast import label_rows, step_frame
 from tracebook.kernels.classes import CLASSES, classify_names, load_rules
 from tracebook.kernels.cut import find_cut
+from tracebook.kernels.ends import find_ends
 from tracebook.kernels.kinds import Choice, describe_kind
 from tracebook.kernels.labels import Labelled
 from tracebook.kernels.launches import launch_order
@@ -65,7 +66,8 @@ def label_kernels(
     kernels, steady = attempt.kernels, attempt.template
     facts = _facts(attempt, plan)
     zones = find_zones(attempt.marks, len(steady.symbol))
-    cut = find_cut(zones, facts, steady.gap_ns, kernels.step_marker[steady.source])
+    marker = kernels.step_marker[steady.source]
+    cut = find_cut(zones, facts, steady.gap_ns, marker, find_ends(kernels, steady))
     if not cut.certain:
         notices.append(
             Notice(

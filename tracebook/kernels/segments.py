@@ -16,7 +16,7 @@ from tracebook.kernels.sequence import Ints, Kernels
 from tracebook.kernels.steps import Slice, Template
 
 #: A step at the edge of a chain counts when this share of its kernels is there.
-WHOLE = 0.95
+WHOLE = 0.92
 #: So many kernels may be missing where a step meets something else than its like.
 MISSING_AT_EDGE = 3
 #: Below this share of its usual kernels, the part of a slice before the cut is not its own.
@@ -240,7 +240,8 @@ def _extend_forward(
     """The end of the step that begins in the last slice: the rest of it and template[:cut]."""
     positions = len(template.symbol)
     own = place[piece.first : piece.end]
-    if (own >= cut).sum() < WHOLE * (positions - cut):
+    behind = own[np.append(np.flatnonzero(own >= cut), len(own))[0] :]
+    if _lacking(behind - cut, positions - cut) > (1 - WHOLE) * (positions - cut):
         return None
     if cut == 0:
         last = int(np.flatnonzero(own >= 0)[-1])
@@ -262,8 +263,22 @@ def _extend_forward(
 
 def _complete(kept: Ints, wanted: int, positions: int) -> bool:
     """Whether nearly nothing of a whole step is missing in the part that was looked for."""
-    missing = wanted - int((kept >= 0).sum())
+    missing = _lacking(kept, wanted)
     return missing <= min(max(MISSING_AT_EDGE, (1 - WHOLE) * positions), 0.5 * wanted)
+
+
+def _lacking(kept: Ints, wanted: int) -> int:
+    """How many of so many template positions no kernel takes.
+
+    Where as many kernels stand between two matched ones as positions are left out there,
+    they are other tactics for the same work.
+    """
+    at = np.flatnonzero(kept >= 0)
+    if not len(at):
+        return wanted
+    skipped = np.diff(kept[at], prepend=-1, append=wanted) - 1
+    other = np.diff(at, prepend=-1, append=len(kept)) - 1
+    return int(np.maximum(skipped - other, 0).sum())
 
 
 def _reach(wanted: int) -> int:

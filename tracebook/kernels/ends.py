@@ -1,0 +1,135 @@
+"""What the ends of a run of steps tell about where a step begins.
+
+In the steady state asynchronous scheduling closes every pause, and names may say nothing.
+But a run of steps begins behind a pause and ends with the last kernel before one, or with
+the capture: there the border of a step can be seen, once or twice in the whole trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracebook.kernels.edit import match_positions
+from tracebook.kernels.sequence import Floats, Ints, Kernels
+from tracebook.kernels.steps import Template
+
+#: A pause counts when it is this long and this many times what is usual before that kernel.
+LEAST_PAUSE_NS = 20_000.0
+RARE = 4.0
+#: Runs of steps whose ends are looked at, the longest first.
+MOST_RUNS = 8
+#: Kernels around a run that are laid along the template at a time, the insertions and deletions
+#: that may be needed for it, and how many may be missing in the end before the search is over.
+STRETCH, MOST_EDITS, SLACK = 128, 96, 16
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Votes by template position for a step that begins there, arrays of shape (positions,).
+
+    `pauses` come from the most unusual pause at each end of a run, `limits` from the first and
+    last kernel of the capture; each adds up to 1 at most.
+    """
+
+    pauses: Floats
+    limits: Floats
+
+
+@dataclass(frozen=True)
+class _End:
+    """Kernels at an end of a run: the first of them, and their template positions or -1."""
+
+    first: int
+    place: Ints
+
+
+def find_ends(kernels: Kernels, template: Template) -> Ends:
+    """See where runs of steps begin and end.
+
+    Args:
+        kernels: The launch sequence.
+        template: With slices that begin at an anchor, not where a step begins.
+    """
+    positions = len(template.symbol)
+    pauses: list[int] = []
+    limits: list[int] = []
+    runs = sorted(_runs(template), key=len, reverse=True)[:MOST_RUNS]
+    for run in runs:
+        head, tail = _head(kernels, template, run[0]), _tail(kernels, template, run[-1])
+        for end in (head, tail):
+            pauses += _unusual_pause(kernels, template, end)
+        if head.first == 0:
+            limits.append(int(_begins(head.place, positions)[0]))
+        if tail.first + len(tail.place) == len(kernels):
+            limits.append(int(_begins(tail.place, positions)[-1]))
+    return Ends(_shares(pauses, positions), _shares(limits, positions))
+
+
+def _runs(template: Template) -> list[list[int]]:
+    """Numbers of slices that follow each other without a kernel in between."""
+    runs: list[list[int]] = []
+    for number, piece in enumerate(template.slices):
+        if runs and template.slices[number - 1].end == piece.first:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
+
+
+def _head(kernels: Kernels, template: Template, number: int) -> _End:
+    """A slice that begins a run, and the kernels in front of it that are the template's."""
+    first, positions = template.slices[number].first, len(template.symbol)
+    # Laid along from behind, where the run is.
+    turned = _matched(
+        template.symbol[::-1], kernels.symbol[max(0, first - 2 * positions) : first][::-1]
+    )
+    before = np.where(turned >= 0, positions - 1 - turned, -1)[::-1]
+    return _End(first - len(before), np.concatenate([before, template.places[number]]))
+
+
+def _tail(kernels: Kernels, template: Template, number: int) -> _End:
+    """A slice that ends a run, and the kernels behind it that are the template's."""
+    piece = template.slices[number]
+    behind = kernels.symbol[piece.end : piece.end + 2 * len(template.symbol)]
+    place = np.concatenate([template.places[number], _matched(template.symbol, behind)])
+    return _End(piece.first, place)
+
+
+def _matched(wanted: Ints, region: Ints) -> Ints:
+    """Positions of the kernels at the start of a region, for as far as they match densely."""
+    found = np.zeros(0, dtype=np.int64)
+    following = 0
+    while len(found) < len(wanted):
+        part = region[len(found) : len(found) + STRETCH]
+        laid = match_positions(wanted[following : following + STRETCH], part, MOST_EDITS)
+        if laid is None or not (laid >= 0).any():
+            break
+        kept = laid[: int(np.cumsum(np.where(laid >= 0, 1, -1)).argmax()) + 1]
+        found = np.append(found, np.where(kept >= 0, kept + following, -1))
+        following = int(found.max()) + 1
+        if len(kept) < STRETCH - SLACK:
+            break
+    return found
+
+
+def _unusual_pause(kernels: Kernels, template: Template, end: _End) -> list[int]:
+    """Template position that begins behind the most unusual pause, if one is unusual."""
+    begins = _begins(end.place, len(template.symbol))
+    gap = kernels.gap_ns[end.first : end.first + len(begins)]
+    usual = np.maximum(template.gap_ns[begins[: len(gap)]], LEAST_PAUSE_NS / RARE)
+    at = int((gap / usual).argmax())
+    return [int(begins[at])] if gap[at] > RARE * usual[at] else []
+
+
+def _begins(place: Ints, positions: int) -> Ints:
+    """Template position at which each kernel and the one behind the last begins, -1 unknown."""
+    behind = np.where(place >= 0, (place + 1) % positions, -1)
+    return np.where(np.append(place, -1) >= 0, np.append(place, -1), np.insert(behind, 0, -1))
+
+
+def _shares(votes: list[int], positions: int) -> Floats:
+    """Share of the votes that each position got; those for no position count as well."""
+    known = [vote for vote in votes if vote >= 0]
+    return np.bincount(known, minlength=positions) / max(1, len(votes))
