@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -96,3 +98,28 @@ def test_bounds_rise_and_never_overlap():
     edges = [edge for bound in bounds(result) for edge in bound]
     assert edges == sorted(edges)
     assert len(result.bounds) == 6
+
+
+def other_tactics(kernels, every):
+    """The same work by kernels of other names."""
+    return [replace(k, name=f"{k.name}_b") if i % every == 3 else k for i, k in enumerate(kernels)]
+
+
+@pytest.mark.parametrize("anchor", [0, 20, LENGTH - 2])
+def test_a_step_of_other_tactics_at_the_end_of_a_chain_is_whole(anchor):
+    """Every eleventh kernel of the last step is another one, and stands in for the usual one."""
+    kernels = ONCE * 4 + other_tactics(ONCE, 11)
+    anchors = [anchor + LENGTH * i for i in range(5) if anchor + LENGTH * (i + 1) <= len(kernels)]
+    result, _ = placed(kernels, anchors)
+    assert bounds(result) == [(LENGTH * i, LENGTH * (i + 1)) for i in range(5)]
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_the_first_kernels_of_a_step_may_be_missing_between_two_chains(cut):
+    """The one before it was followed by another step that the slices do not know."""
+    other = [K(NORM, 4000 + i, "mixed") for i in range(30)]
+    kernels = ONCE * 3 + other + ONCE[cut:] + ONCE * 2
+    start = 3 * LENGTH + len(other)
+    anchors = [cut, cut + LENGTH, start, start + LENGTH]
+    result, _ = placed(kernels, anchors)
+    assert (start, start + LENGTH - cut) in bounds(result)

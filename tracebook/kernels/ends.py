@@ -15,9 +15,10 @@ from tracebook.kernels.edit import match_positions
 from tracebook.kernels.sequence import Floats, Ints, Kernels
 from tracebook.kernels.steps import Template
 
-#: A pause counts when it is this long and this many times what is usual before that kernel.
-LEAST_PAUSE_NS = 20_000.0
-RARE = 4.0
+#: A pause counts when it is this many times what is usual before that kernel, or this time
+#: where usually there is none, and it counts in full when it is that many times as long.
+RARE, SURE = 4.0, 128.0
+NO_PAUSE_NS = 5_000.0
 #: Runs of steps whose ends are looked at, the longest first.
 MOST_RUNS = 8
 #: Kernels around a run that are laid along the template at a time, the insertions and deletions
@@ -29,8 +30,8 @@ STRETCH, MOST_EDITS, SLACK = 128, 96, 16
 class Ends:
     """Votes by template position for a step that begins there, arrays of shape (positions,).
 
-    `pauses` come from the most unusual pause at each end of a run, `limits` from the first and
-    last kernel of the capture; each adds up to 1 at most.
+    `pauses` come from the most unusual pause at each end of a run, weighed by how unusual it
+    is, `limits` from the first and last kernel of the capture; each adds up to 1 at most.
     """
 
     pauses: Floats
@@ -53,18 +54,18 @@ def find_ends(kernels: Kernels, template: Template) -> Ends:
         template: With slices that begin at an anchor, not where a step begins.
     """
     positions = len(template.symbol)
-    pauses: list[int] = []
-    limits: list[int] = []
+    pauses: list[tuple[int, float]] = []
+    limits: list[tuple[int, float]] = []
     runs = sorted(_runs(template), key=len, reverse=True)[:MOST_RUNS]
     for run in runs:
         head, tail = _head(kernels, template, run[0]), _tail(kernels, template, run[-1])
         for end in (head, tail):
             pauses += _unusual_pause(kernels, template, end)
         if head.first == 0:
-            limits.append(int(_begins(head.place, positions)[0]))
+            limits.append((int(_begins(head.place, positions)[0]), 1.0))
         if tail.first + len(tail.place) == len(kernels):
-            limits.append(int(_begins(tail.place, positions)[-1]))
-    return Ends(_shares(pauses, positions), _shares(limits, positions))
+            limits.append((int(_begins(tail.place, positions)[-1]), 1.0))
+    return Ends(_mean_votes(pauses, positions), _mean_votes(limits, positions))
 
 
 def _runs(template: Template) -> list[list[int]]:
@@ -114,13 +115,15 @@ def _matched(wanted: Ints, region: Ints) -> Ints:
     return found
 
 
-def _unusual_pause(kernels: Kernels, template: Template, end: _End) -> list[int]:
-    """Template position that begins behind the most unusual pause, if one is unusual."""
+def _unusual_pause(kernels: Kernels, template: Template, end: _End) -> list[tuple[int, float]]:
+    """Template position that begins behind the most unusual pause, and how unusual (0..1)."""
     begins = _begins(end.place, len(template.symbol))
     gap = kernels.gap_ns[end.first : end.first + len(begins)]
-    usual = np.maximum(template.gap_ns[begins[: len(gap)]], LEAST_PAUSE_NS / RARE)
-    at = int((gap / usual).argmax())
-    return [int(begins[at])] if gap[at] > RARE * usual[at] else []
+    times = gap / np.maximum(template.gap_ns[begins[: len(gap)]], NO_PAUSE_NS)
+    at = int(times.argmax())
+    if times[at] <= RARE:
+        return []
+    return [(int(begins[at]), min(1.0, float(np.log(times[at]) / np.log(SURE))))]
 
 
 def _begins(place: Ints, positions: int) -> Ints:
@@ -129,7 +132,10 @@ def _begins(place: Ints, positions: int) -> Ints:
     return np.where(np.append(place, -1) >= 0, np.append(place, -1), np.insert(behind, 0, -1))
 
 
-def _shares(votes: list[int], positions: int) -> Floats:
-    """Share of the votes that each position got; those for no position count as well."""
-    known = [vote for vote in votes if vote >= 0]
-    return np.bincount(known, minlength=positions) / max(1, len(votes))
+def _mean_votes(votes: list[tuple[int, float]], positions: int) -> Floats:
+    """Mean vote for each position; those for no position count as well."""
+    total = np.zeros(positions)
+    for position, weight in votes:
+        if position >= 0:
+            total[position] += weight / len(votes)
+    return total

@@ -220,8 +220,10 @@ def _extend_back(
     wanted = template.symbol[cut:]
     first = max(low, piece.first - _reach(len(wanted)))
     found = _match(wanted, kernels.symbol[first : piece.first])
+    # Of so few kernels all may be missing.
+    without = piece.first if len(wanted) <= MISSING_AT_EDGE and piece.first > 0 else None
     if found is None:
-        return None
+        return without
     # Drop matches in what lies in front of the step: keep the tail that matches densely.
     gain = np.cumsum(np.where(found >= 0, 1, -1)[::-1])[::-1]
     start = int(gain.argmax())
@@ -229,7 +231,7 @@ def _extend_back(
     complete = _complete(kept, len(wanted), len(template.symbol))
     begins = kept[0] <= (MISSING_AT_EDGE if first + start > 0 else 0)
     if not complete or not begins:
-        return None
+        return without
     place[first + start : piece.first] = np.where(kept >= 0, kept + cut, -1)
     return first + start
 
@@ -241,7 +243,8 @@ def _extend_forward(
     positions = len(template.symbol)
     own = place[piece.first : piece.end]
     behind = own[np.append(np.flatnonzero(own >= cut), len(own))[0] :]
-    if _lacking(behind - cut, positions - cut) > (1 - WHOLE) * (positions - cut):
+    allowed = max(MISSING_AT_EDGE, (1 - WHOLE) * (positions - cut))
+    if _lacking(behind - cut, positions - cut) > allowed:
         return None
     if cut == 0:
         last = int(np.flatnonzero(own >= 0)[-1])
@@ -249,14 +252,15 @@ def _extend_forward(
     wanted = template.symbol[:cut]
     end = min(high, piece.end + _reach(len(wanted)))
     found = _match(wanted, kernels.symbol[piece.end : end])
+    without = piece.end if len(wanted) <= MISSING_AT_EDGE and piece.end < len(kernels) else None
     if found is None:
-        return None
+        return without
     gain = np.cumsum(np.where(found >= 0, 1, -1))
     last = int(gain.argmax())
     kept = found[: last + 1]
     allowed = MISSING_AT_EDGE if piece.end + last + 1 < len(kernels) else 0
     if not _complete(kept, len(wanted), positions) or kept[-1] < len(wanted) - 1 - allowed:
-        return None
+        return without
     place[piece.end : piece.end + last + 1] = kept
     return piece.end + last + 1
 
