@@ -11,7 +11,6 @@ from dataclasses import replace
 from tracebook.kernels.labels import Labelled
 from tracebook.machine import Machine
 from tracebook.notices import Notice
-from tracebook.regimes import Regime
 from tracebook.report import Report, RunFacts, StepFacts
 from tracebook.stats import FEWEST_FOR_INTERVAL
 
@@ -190,8 +189,7 @@ def _about_steps(report: Report) -> list[Notice]:
                 "two_regimes",
                 f"The steps fall into two groups: {fast.steps} are busy for {fast.busy_ms:.2f} ms "
                 f"(steps {fast.first_step} to {fast.last_step}), {slow.steps} for "
-                f"{slow.busy_ms:.2f} ms (steps {slow.first_step} to {slow.last_step})"
-                f"{_apart(fast, slow)}.",
+                f"{slow.busy_ms:.2f} ms (steps {slow.first_step} to {slow.last_step}).",
                 "A clock, power or thermal change? Medians mix both: look at a part of the "
                 "capture with --from and --to.",
             )
@@ -208,16 +206,6 @@ def _about_steps(report: Report) -> list[Notice]:
             )
         )
     return found
-
-
-def _apart(fast: Regime, slow: Regime) -> str:
-    """The phases of two regimes side by side, those left out that take next to no time."""
-    both = [
-        f"{phase.replace('_', ' ')} {ms:.2f} and {slow.phase_ms.get(phase, 0.0):.2f} ms"
-        for phase, ms in fast.phase_ms.items()
-        if max(ms, slow.phase_ms.get(phase, 0.0)) >= TINY_SHARE * slow.busy_ms
-    ]
-    return ": " + ", ".join(both) if both else ""
 
 
 def _about_pace(steps: StepFacts) -> list[Notice]:

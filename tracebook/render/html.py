@@ -26,6 +26,7 @@ from tracebook.render.page import (
     table,
     warnings,
 )
+from tracebook.render.regimes import regime_sentence, regime_table
 from tracebook.render.words import Column
 from tracebook.report import Report
 from tracebook.step_detail import MedianStep
@@ -53,6 +54,8 @@ def render(report: Report, *, detail: str, terminal: bool) -> str:
         ("layers", "Layers", _parts(report.layer_rows, words.LAYER_COLUMNS, "Layers")),
         ("matrices", "Matrices", _parts(report.matrix_rows, words.MATRIX_COLUMNS, "Matrices")),
     ]
+    if report.steps.regimes:
+        parts.insert(1, ("regimes", "Two regimes", _regimes(report)))
     if report.unclassified.names:
         parts.append(("unclassified", "Unclassified kernels", _unclassified(report)))
     parts.append(("words", "How each number is defined", _definitions(report)))
@@ -163,6 +166,14 @@ def _phases(report: Report) -> Html:
             element("p", note, class_="soft") if note else "",
         ]
     )
+
+
+def _regimes(report: Report) -> Html:
+    columns, rows = regime_table(report)
+    named = [[phase_cell(row[0].replace(" ", "_")), *row[1:]] for row in rows[:-1]]
+    headings = [column.heading for column in columns]
+    shown = table(headings, [*named, rows[-1]], left=[0], label="Phases of two regimes", foot=1)
+    return joined([element("p", regime_sentence(report)), shown])
 
 
 def _parts(rows: Any, columns: tuple[Column, ...], label: str) -> Html:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracebook.render import words
+from tracebook.render.regimes import regime_sentence, regime_table
 from tracebook.render.words import Column
 from tracebook.report import PartRow, Report
 
@@ -25,6 +26,9 @@ def render(report: Report, *, detail: str, terminal: bool) -> str:
         blocks += ["### Matrices", _parts(report.matrix_rows, words.MATRIX_COLUMNS)]
     if detail == "steps":
         blocks += ["### Steps", _table(*words.step_table(report))]
+    if report.steps.regimes:
+        table = _table(*regime_table(report))
+        blocks += ["### Two regimes", _escaped(regime_sentence(report)), table]
     footnote = words.footnote(report)
     blocks += [_escaped(footnote)] if footnote else []
     blocks.append(facts)

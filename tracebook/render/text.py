@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracebook.render import words
+from tracebook.render.regimes import regime_sentence, regime_table
 from tracebook.render.words import Column
 from tracebook.render.wrapping import fill
 from tracebook.report import PartRow, Report
@@ -72,6 +73,9 @@ def draw(report: Report, *, detail: str, width: int, rich: bool) -> str:
         blocks.append(_parts(report.matrix_rows, words.MATRIX_COLUMNS, style))
     if detail == "steps":
         blocks.append(_table(*words.step_table(report), style, tall=True))
+    if report.steps.regimes:
+        blocks.append(_wrapped(regime_sentence(report), style))
+        blocks.append(_table(*regime_table(report), style, last_apart=True))
     footnote = words.footnote(report)
     blocks.append(_wrapped(words.verdict(report), style))
     blocks += [_wrapped(footnote, style)] if footnote else []
