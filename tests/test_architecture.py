@@ -24,6 +24,7 @@ ORDER = (
     "config",
     "record",
     "scratch",
+    "columns",
     "trace",
     "cache",
     "progress",

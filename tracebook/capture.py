@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
+from tracebook.columns import Values, distinct, parts
 from tracebook.notices import Notice
 from tracebook.trace import Trace
 
@@ -28,8 +30,7 @@ def capture_notices(trace: Trace) -> tuple[Notice, ...]:
         processes, few kernels, unknown capture mode.
     """
     kernels = trace.kernels
-    devices = kernels["device"].unique().sort().to_list()
-    pids = kernels["pid"].drop_nulls().unique().sort().to_list()
+    devices, pids = distinct(kernels["device"]), distinct(kernels["pid"])
     found = list(trace.info.notices)
     if len(devices) > 1:
         found.append(_several("devices", "device", devices))
@@ -70,13 +71,19 @@ def capture_notices(trace: Trace) -> tuple[Notice, ...]:
 
 def _repeated_rows(kernels: pl.DataFrame) -> int:
     """Rows that say the same as the one before them; the rows are in order of time."""
-    same = pl.all_horizontal(
-        pl.col(name).eq_missing(pl.col(name).shift(1))
-        for name in ("start_ns", "end_ns", "device", "pid", "stream", "name_id", "grid_x")
-    )
-    # A kernel without duration may well be followed by its like.
-    lasting = pl.col("end_ns") > pl.col("start_ns")
-    return int(kernels.select((same & lasting).slice(1).sum()).item())
+    start, end = Values(kernels["start_ns"]), Values(kernels["end_ns"])
+    names = ("device", "pid", "stream", "name_id", "grid_x")
+    found = 0
+    for part in parts(len(kernels) - 1):
+        following = slice(part.start + 1, part.stop + 1)
+        # A kernel without duration may well be followed by its like.
+        alike = (start[part] == start[following]) & (end[part] == end[following])
+        at = part.start + np.flatnonzero(alike & (end[part] > start[part]))
+        if len(at):  # hardly ever
+            one, other = kernels[at, names], kernels[at + 1, names]
+            same = [one[name].eq_missing(other[name]).to_numpy() for name in names]
+            found += int(np.all(same, axis=0).sum())
+    return found
 
 
 def _several(many: str, flag: str, numbers: Sequence[int]) -> Notice:

@@ -155,9 +155,7 @@ def _about_surroundings(labelled: Labelled) -> list[Notice]:
     """Whether the steps are the smaller part of what ran; asked for, that is no surprise."""
     if any(notice.code == "first_steps" for notice in labelled.notices):
         return []
-    kernels = labelled.kernels
-    time = (kernels.frame["end_ns"] - kernels.frame["start_ns"]).to_numpy()
-    total, inside = int(time.sum()), int(time[kernels.step >= 0].sum())
+    total, inside = labelled.kernels.busy_ns()
     if total - inside <= OUTSIDE_SHARE * total:
         return []
     return [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ class Summary:
     n: int
 
 
-def summarise_ns(values: NDArray[np.int64]) -> Summary:
+def summarise_ns(values: NDArray[np.integer]) -> Summary:
     """Summarise times given in ns as figures in ms.
 
     Args:
@@ -53,6 +54,7 @@ def summarise_ns(values: NDArray[np.int64]) -> Summary:
     )
 
 
+@cache
 def median_interval_ranks(n: int, confidence: float = 0.95) -> tuple[int, int] | None:
     """Positions (from 0) in the sorted draws that bracket the median.
 

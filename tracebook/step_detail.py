@@ -129,9 +129,8 @@ def median_step(time: StepTime, labelled: Labelled, names: pl.DataFrame) -> Medi
     position = int(np.argmin(away))
     step = labelled.steps.row(position, named=True)
     # A kernel of the step before may reach into it: it ran here too.
-    rows = labelled.kernels.filter(
-        (pl.col("start_ns") < step["end_ns"]) & (pl.col("end_ns") > step["start_ns"])
-    ).rows.sort("start_ns", "kernel_id")
+    rows = labelled.kernels.during(step["start_ns"], step["end_ns"]).rows
+    rows = rows.sort("start_ns", "kernel_id")
     by_id = dict(names.select("name_id", "name").iter_rows())
     ids = rows["name_id"].unique(maintain_order=True).to_list()
     place = {name_id: index for index, name_id in enumerate(ids)}

@@ -10,7 +10,7 @@ for every step of every report.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracebook.kernels.labels import LabelledKernels
+from tracebook.scratch import MEMORY, Scratch
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer]
 
 #: Kernels that are shared out at a time: what they need meanwhile then stays in the
 #: processor's cache.
@@ -51,8 +52,8 @@ class StepTime:
     whole: Ints
     kernels: Ints
     pieces: Ints
-    wall_ns: Ints
-    idle_ns: Ints
+    wall_ns: NDArray[np.int64]
+    idle_ns: NDArray[np.int64]
 
     @property
     def steps(self) -> int:
@@ -68,13 +69,15 @@ class Groups:
     code: Ints
 
 
-def share_out(kernels: LabelledKernels, steps: pl.DataFrame) -> StepTime:
+def share_out(kernels: LabelledKernels, steps: pl.DataFrame, scratch: Scratch = MEMORY) -> StepTime:
     """Give every instant of every step to one kernel or to idle.
 
     Args:
         kernels: Those of other steps and of none count where they run inside a step's
             wall interval.
         steps: STEP_SCHEMA, in time order.
+        scratch: Where tables of labels and steps go, which together have about as many
+            entries as there are kernels.
 
     Raises:
         ConservationError: Steps overlap, or a step's phases and idle do not add up.
@@ -82,46 +85,23 @@ def share_out(kernels: LabelledKernels, steps: pl.DataFrame) -> StepTime:
     borders = _Borders(_ints(steps, "start_ns"), _ints(steps, "end_ns"))
     if borders.backwards():
         raise ConservationError("steps overlap or run backwards")
-    wall_ns = borders.end - borders.start
-    shape = (kernels.labels.height, len(wall_ns))
-    owned, whole, count = (np.zeros(shape, dtype=np.int64) for _ in range(3))
-    pieces = np.zeros(shape[0], dtype=np.int64)
-    idle_ns, busy_ns = np.zeros(shape[1], dtype=np.int64), np.zeros(shape[1], dtype=np.int64)
+    sums = _Sums.empty(kernels.labels.height, borders, scratch)
     position = _positions(steps)
-    all_start, all_end = _ints(kernels.frame, "start_ns"), _ints(kernels.frame, "end_ns")
-    order = _time_order(all_start, kernels.frame)
-    # No kernel has ended before the first one: what lies in front of it is idle.
-    reached = int(borders.start[0]) if shape[1] else 0
-    earlier = np.iinfo(np.int64).min
-    for first in range(0, len(kernels), _CHUNK):
-        part = slice(first, first + _CHUNK) if order is None else order[first : first + _CHUNK]
-        start, end = all_start[part], all_end[part]
-        label, step = kernels.label[part], kernels.step[part]
-        latest = np.maximum.accumulate(end)
-        np.maximum(latest, earlier, out=latest)
-        before = np.concatenate(([earlier], latest[:-1]))
-        full = borders.cut(start, end)
-        overlap = bool((before > start).any())
-        own = borders.cut(np.maximum(start, before), end) if overlap else full
-        before[0] = reached
-        idle = borders.cut(before, start)
-        _add(owned, label[own.row], own.step, own.ns)
-        _add(whole, label[full.row], full.step, full.ns)
-        pieces += np.bincount(label[own.row], minlength=shape[0])
-        np.add.at(busy_ns, own.step, own.ns)
-        np.add.at(idle_ns, idle.step, idle.ns)
-        at = position[np.where((step >= 0) & (step < len(position)), step, -1)]
-        _add(count, label[at >= 0], at[at >= 0], 1)
-        reached = earlier = int(latest[-1])
-    rest = borders.cut(np.array([reached]), borders.end[-1:])
-    np.add.at(idle_ns, rest.step, rest.ns)
+    idle = _Idle(borders)
+    for part in _chunks(kernels):
+        sums.add(part, idle.add(part), position)
+    idle_ns = idle.per_step()
+    wall_ns = borders.end - borders.start
+    busy_ns = sums.owned.sum(axis=0)
     if not np.array_equal(busy_ns + idle_ns, wall_ns):
         step_number = int(np.flatnonzero(busy_ns + idle_ns != wall_ns)[0])
         raise ConservationError(
             f"step {step_number}: {busy_ns[step_number]} ns in phases and "
             f"{idle_ns[step_number]} ns idle do not make {wall_ns[step_number]} ns of wall time"
         )
-    return StepTime(kernels.labels, owned, whole, count, pieces, wall_ns, idle_ns)
+    return StepTime(
+        kernels.labels, sums.owned, sums.whole, sums.kernels, sums.pieces, wall_ns, idle_ns
+    )
 
 
 def group(labels: pl.DataFrame, columns: Sequence[str]) -> Groups:
@@ -153,50 +133,225 @@ def per_step(groups: Groups, values: Ints, weights: Ints | None = None) -> Ints:
 
 
 @dataclass(frozen=True)
-class _Pieces:
-    """Stretches of time, cut at the borders of steps: row, step (both positions), ns."""
+class _Chunk:
+    """Some kernels in the order of start, then of kernel_id."""
 
-    row: Ints
+    start: Ints
+    end: Ints
+    label: Ints
     step: Ints
-    ns: Ints
+
+    def taken(self, index: Ints) -> _Chunk:
+        """Some of them."""
+        return _Chunk(self.start[index], self.end[index], self.label[index], self.step[index])
+
+
+def _chunks(kernels: LabelledKernels) -> Iterator[_Chunk]:
+    """The kernels by part; those that start together are in one part."""
+    start, end = kernels.column("start_ns"), kernels.column("end_ns")
+    kernel_id = kernels.column("kernel_id")
+    first = 0
+    while first < len(kernels):
+        stop = min(first + _CHUNK, len(kernels))
+        while stop < len(kernels) and start[stop : stop + 1] == start[stop - 1 : stop]:
+            stop += 1
+        part = slice(first, stop)
+        chunk = _Chunk(start[part], end[part], kernels.label[part], kernels.step[part])
+        if (chunk.start[1:] == chunk.start[:-1]).any():
+            chunk = chunk.taken(np.lexsort((kernel_id[part], chunk.start)))
+        yield chunk
+        first = stop
 
 
 @dataclass(frozen=True)
 class _Borders:
     """Start and end of the steps."""
 
-    start: Ints
-    end: Ints
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
 
     def backwards(self) -> bool:
         """Whether steps overlap, or are not in the order of time."""
         return bool(np.any(self.end < self.start) or np.any(self.start[1:] < self.end[:-1]))
 
-    def cut(self, start: Ints, end: Ints) -> _Pieces:
-        """Cut intervals at the borders of the steps; what lies in no step falls away."""
-        # A search among the few steps that can be met is quicker than one among all.
-        low = int(np.searchsorted(self.end, start.min(initial=_LATEST), side="right"))
-        high = int(np.searchsorted(self.start, end.max(initial=-_LATEST), side="left"))
-        first = np.searchsorted(self.end[low:high], start, side="right")
-        behind = np.searchsorted(self.start[low:high], end, side="left")
-        count = np.where(end > start, behind - first, 0)
-        if count.max(initial=0) <= 1:
-            row = np.flatnonzero(count > 0)
-            step = first[row] + low
-        else:
-            count = np.maximum(count, 0)
-            row = np.repeat(np.arange(len(start)), count)
-            nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-            step = first[row] + nth + low
+    def near(self, start: Ints, end: Ints) -> slice:
+        """The steps that intervals can meet."""
+        low = np.searchsorted(self.end, start.min(initial=_LATEST), side="right")
+        high = np.searchsorted(self.start, end.max(initial=-_LATEST), side="left")
+        return slice(int(low), max(int(low), int(high)))
+
+    def cut(self, start: Ints, end: Ints, near: slice) -> tuple[Ints | slice, Ints, Ints]:
+        """Cut intervals at the borders of the steps; what lies in no step falls away.
+
+        Args:
+            start: In order.
+            end: Of each interval; it is empty where that is not behind the start.
+            near: The steps that they can meet.
+
+        Returns:
+            Of each piece the interval, the step (both positions) and the length.
+        """
+        # Most intervals lie within a step whole: one search per border tells which.
+        both = np.stack([self.start[near], self.end[near]], axis=1).ravel()
+        count = np.diff(np.searchsorted(start, both), prepend=0, append=len(start))
+        numbers = np.full(len(count), -1)
+        numbers[1::2] = np.arange(near.start, near.stop)
+        limits = np.full(len(count), -_LATEST)
+        limits[1::2] = self.end[near]
+        step = np.repeat(numbers, count)
+        whole = end <= np.repeat(limits, count)
+        lasting = end > start
+        whole &= lasting
+        if whole.all():
+            return slice(None), step, end - start
+        row = np.flatnonzero(whole)
+        other = np.flatnonzero(lasting & ~whole)
+        of_other, step_of_other, ns_of_other = self._cut_each(start[other], end[other])
+        return (
+            np.concatenate([row, other[of_other]]),
+            np.concatenate([step[row], step_of_other]),
+            np.concatenate([end[row] - start[row], ns_of_other]),
+        )
+
+    def _cut_each(self, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+        """The same for intervals that may cross borders."""
+        first = np.searchsorted(self.end, start, side="right")
+        behind = np.searchsorted(self.start, end, side="left")
+        count = np.maximum(behind - first, 0)
+        row = np.repeat(np.arange(len(start)), count)
+        nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        step = first[row] + nth
         ns = np.minimum(end[row], self.end[step]) - np.maximum(start[row], self.start[step])
-        return _Pieces(row, step, ns)
+        return row, step, ns
 
 
-def _time_order(start: Ints, frame: pl.DataFrame) -> Ints | None:
-    """Order by start, then by kernel_id; None where the kernels are in it."""
-    if bool((start[1:] > start[:-1]).all()):
-        return None
-    return np.lexsort((_ints(frame, "kernel_id"), start))
+class _Idle:
+    """Idle time of the steps, from the pauses between kernels."""
+
+    def __init__(self, borders: _Borders) -> None:
+        self.borders = borders
+        self.at = np.concatenate([borders.start, borders.end])
+        self.order = np.argsort(self.at, kind="stable")
+        self.idle_before = np.zeros(len(self.at), dtype=np.int64)  # of each border
+        self.passed = 0  # borders that lie before a kernel
+        self.total = 0
+        self.reached: int | None = None
+
+    def add(self, chunk: _Chunk) -> Ints:
+        """Count the pauses before some kernels.
+
+        Returns:
+            The end of what ran before each.
+        """
+        if self.reached is None:
+            # No kernel has ended before the first one: what lies in front of it is idle.
+            first = int(chunk.start[0])
+            self.reached = min(first, int(self.at.min(initial=first)))
+        latest = np.empty(len(chunk.start) + 1, dtype=np.int64)
+        latest[0], latest[1:] = self.reached, chunk.end
+        np.maximum.accumulate(latest, out=latest)
+        before = latest[:-1]
+        pause = chunk.start - before
+        np.maximum(pause, 0, out=pause)
+        idle = np.cumsum(pause)
+        idle += self.total
+        self._pass(chunk.start, before, idle - pause)
+        self.total, self.reached = int(idle[-1]), int(latest[-1])
+        return before
+
+    def _pass(self, start: Ints, before: Ints, idle_before: Ints) -> None:
+        """Tell the idle time in front of the borders up to the last start."""
+        ahead = self.order[self.passed :]
+        ahead = ahead[: np.searchsorted(self.at[ahead], start[-1], side="right")]
+        at = self.at[ahead]
+        kernel = np.searchsorted(start, at, side="left")
+        self.idle_before[ahead] = idle_before[kernel] + np.maximum(at - before[kernel], 0)
+        self.passed += len(ahead)
+
+    def per_step(self) -> NDArray[np.int64]:
+        """Idle time of each step, ns."""
+        rest = self.order[self.passed :]
+        reached = self.at.min(initial=0) if self.reached is None else self.reached
+        self.idle_before[rest] = self.total + np.maximum(self.at[rest] - reached, 0)
+        steps = len(self.borders.start)
+        return self.idle_before[steps:] - self.idle_before[:steps]
+
+
+@dataclass
+class _Sums:
+    """What each label has in each step, as `StepTime`; filled by part."""
+
+    borders: _Borders
+    owned: Ints
+    whole: Ints
+    kernels: Ints
+    pieces: Ints
+    scratch: Scratch
+
+    @classmethod
+    def empty(cls, labels: int, borders: _Borders, scratch: Scratch) -> _Sums:
+        """All zero."""
+        wall_ns = int((borders.end - borders.start).max(initial=0))
+        shape = (labels, len(borders.start))
+        narrow = np.int32 if wall_ns < 2**31 else np.int64
+        owned = _zeros(shape, narrow, scratch)
+        kernels = _zeros(shape, np.int32, scratch)
+        return cls(borders, owned, owned, kernels, np.zeros(labels, dtype=np.int64), scratch)
+
+    def add(self, chunk: _Chunk, before: Ints, position: Ints) -> None:
+        """Count some kernels, before each of which all is over at `before`."""
+        near = self.borders.near(chunk.start, chunk.end)
+        overlap = bool((before > chunk.start).any())
+        own_start = np.maximum(chunk.start, before) if overlap else chunk.start
+        if overlap and self.whole is self.owned:
+            self.whole = _zeros(self.owned.shape, np.int64, self.scratch)
+            self.whole += self.owned
+        self._share(self.owned, chunk, own_start, near, self.pieces)
+        if self.whole is not self.owned:
+            self._share(self.whole, chunk, chunk.start, near)
+        step, label = position[np.minimum(chunk.step, len(position) - 1)], chunk.label
+        if step.min() < 0:
+            known = np.flatnonzero(step >= 0)
+            step, label = step[known], label[known]
+        if len(step):
+            first = int(step.min())
+            self._count(self.kernels, slice(first, int(step.max()) + 1), label, step - first)
+
+    def _share(
+        self, table: Ints, chunk: _Chunk, start: Ints, near: slice, pieces: Ints | None = None
+    ) -> None:
+        """Add the time from `start` to the end of each kernel to the steps it lies in."""
+        row, step, ns = self.borders.cut(start, chunk.end, near)
+        self._count(table, near, chunk.label[row], step - near.start, ns)
+        if pieces is not None:
+            pieces += np.bincount(chunk.label[row], minlength=len(pieces))
+
+    def _count(
+        self, table: Ints, near: slice, label: Ints, step: Ints, value: Ints | None = None
+    ) -> None:
+        """Add values, or ones, by label and step."""
+        labels, width = len(table), near.stop - near.start
+        key = label * np.int64(width) + step
+        table[:, near] += _added(key, value, labels * width).reshape(labels, width)
+
+
+def _added(key: Ints, value: Ints | None, size: int) -> Ints:
+    """Sums of integers by key; through floats where these are exact."""
+    if value is None:
+        return np.bincount(key, minlength=size)
+    if len(value) * int(value.max(initial=0)) < 2**53:
+        return np.bincount(key, weights=value, minlength=size).astype(np.int64)
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, key, value)
+    return sums
+
+
+def _zeros(shape: tuple[int, int], dtype: type, scratch: Scratch) -> Ints:
+    """A table of zeros."""
+    table = scratch.empty(shape[0] * shape[1], dtype).reshape(shape)
+    for row in table:
+        row[:] = 0
+    return table
 
 
 def _positions(steps: pl.DataFrame) -> Ints:
@@ -207,10 +362,5 @@ def _positions(steps: pl.DataFrame) -> Ints:
     return positions
 
 
-def _add(table: Ints, label: NDArray[np.int32], step: Ints, value: Ints | int) -> None:
-    """Add up integers by label and step (np.bincount would go through floats)."""
-    np.add.at(table.reshape(-1), label.astype(np.int64) * table.shape[1] + step, value)
-
-
-def _ints(frame: pl.DataFrame, column: str) -> Ints:
+def _ints(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
     return frame[column].cast(pl.Int64).to_numpy()

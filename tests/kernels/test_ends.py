@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tracebook.kernels.ends import find_ends
-from tracebook.kernels.steps import Kind, Slice, build_template
+from tracebook.kernels.steps import Kind, Slice
+from tracebook.kernels.template import build_template
 
 from .toy import ARGMAX, NORM, K, kernels_of, play, step
 
@@ -22,7 +23,8 @@ def ends_of(kernels, anchor, steps, *, before):
     sequence = kernels_of(play(kernels)[0])
     first = before + anchor
     slices = [Slice(first + LENGTH * i, first + LENGTH * (i + 1)) for i in range(steps)]
-    ends = find_ends(sequence, build_template(sequence, Kind(tuple(slices))))
+    template = build_template(sequence, Kind(tuple(slices)))
+    ends = find_ends(sequence, template, template.gap_ns(sequence))
     return [
         {int((place + anchor) % LENGTH): share for place, share in enumerate(votes) if share}
         for votes in (ends.pauses, ends.limits)
@@ -78,6 +80,7 @@ def test_shares_count_the_votes_for_nothing():
     sequence = kernels_of(play(kernels)[0])
     firsts = [len(OTHER), len(OTHER) * 3 + 4 * LENGTH]
     slices = [Slice(f + LENGTH * i, f + LENGTH * (i + 1)) for f in firsts for i in range(4)]
-    ends = find_ends(sequence, build_template(sequence, Kind(tuple(slices))))
+    template = build_template(sequence, Kind(tuple(slices)))
+    ends = find_ends(sequence, template, template.gap_ns(sequence))
     assert np.flatnonzero(ends.limits).tolist() == [0]
     assert ends.limits[0] == 1.0

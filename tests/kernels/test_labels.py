@@ -29,6 +29,6 @@ def test_rows_come_back_as_they_were():
 
 
 def test_a_part_of_the_kernels():
-    part = LabelledKernels.of(ROWS).filter(pl.col("start_ns") >= 8)
+    part = LabelledKernels.of(ROWS).during(8, 12)
     assert len(part) == 2
     assert part.rows.equals(ROWS[2:])

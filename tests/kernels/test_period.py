@@ -84,7 +84,7 @@ def test_positions_of_each_symbol():
 def test_anchors_stand_once_in_each_period():
     once = one_step(10)
     symbols = dense(once * 12)
-    anchors = find_anchors(symbols, np.ones(len(symbols)), len(once))
+    anchors = find_anchors(symbols, np.arange(len(symbols) + 1), len(once))
     marks = anchors[0].positions
     assert set(np.diff(marks).tolist()) == {len(once)}
     assert len(marks) == 12
@@ -96,12 +96,12 @@ def test_a_kernel_of_the_layers_serves_where_nothing_is_single():
     """No preparation, no sampler, no head: only the pause in the layers' rhythm is left."""
     once = LAYER * 10 + [6, 6, 6, 7, 7, 7, 6, 7, 6, 7]
     symbols = dense(once * 12)
-    anchors = find_anchors(symbols, np.ones(len(symbols)), len(once))
+    anchors = find_anchors(symbols, np.arange(len(symbols) + 1), len(once))
     assert set(np.diff(anchors[0].positions).tolist()) == {len(once)}
 
 
 def test_a_kernel_that_runs_twice_a_step_is_no_anchor_at_both():
     once = one_step(10, head_twice=True)
     symbols = dense(once * 12)
-    for anchor in find_anchors(symbols, np.ones(len(symbols)), len(once))[:3]:
+    for anchor in find_anchors(symbols, np.arange(len(symbols) + 1), len(once))[:3]:
         assert np.median(np.diff(anchor.positions)) == len(once)

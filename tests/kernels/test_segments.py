@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tracebook.kernels.segments import place_steps
-from tracebook.kernels.steps import Kind, Slice, build_template
+from tracebook.kernels.steps import Kind, Slice
+from tracebook.kernels.template import build_template
 
 from .toy import NORM, K, kernels_of, play, step
 

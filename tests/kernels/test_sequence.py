@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracebook.kernels.classes import CLASSES
-from tracebook.kernels.sequence import split_by_duration
+from tracebook.kernels.populations import split_by_duration
 
 from .toy import ATTENTION, NORM, PREPARE, K, kernels_of, play, step
 
@@ -17,22 +17,22 @@ from .toy import ATTENTION, NORM, PREPARE, K, kernels_of, play, step
 def test_equal_name_and_shape_mean_equal_symbols():
     wide = K(NORM, 2300, "other", grid=(64, 1, 1))
     kernels = kernels_of(play([K(NORM, 2300, "other"), wide, K(NORM, 2400, "other"), wide])[0])
-    a, b, c, d = kernels.shape_symbol.tolist()
+    a, b, c, d = kernels.shape_symbol[:].tolist()
     assert a == c != b == d
 
 
 def test_a_grid_that_follows_the_context_does_not_make_another_symbol():
     grown = [K(ATTENTION, 9000, "other", grid=(1, 8, 1 + i)) for i in range(4)]
-    assert len(set(kernels_of(play(grown)[0]).shape_symbol.tolist())) == 1
+    assert len(set(kernels_of(play(grown)[0]).shape_symbol[:].tolist())) == 1
 
 
 def test_classes_and_markers_come_along():
     kernels = kernels_of(
         play([K(PREPARE, 1900, "prepare"), K("_causal_conv1d_fwd_kernel", 9, "")])[0]
     )
-    assert [CLASSES[c] for c in kernels.kernel_class] == ["prepare", "conv"]
+    assert [CLASSES[c] for c in kernels.kernel_class[:]] == ["prepare", "conv"]
     assert kernels.step_marker[:].tolist() == [True, False]
-    assert kernels.prefill.tolist() == [False, True]
+    assert kernels.prefill[:].tolist() == [False, True]
     assert not kernels.train.any()
     assert not kernels.autotune.any()
 
@@ -40,8 +40,8 @@ def test_classes_and_markers_come_along():
 def test_durations_are_measured_and_gaps_lie_between_them():
     made, _ = play([replace(k, pause_ns=500 + i) for i, k in enumerate(step(1))])
     kernels = kernels_of(made)
-    assert kernels.duration_ns.tolist() == [float(k.ns) for k in step(1)]
-    assert kernels.gap_ns.tolist() == [0.0] + [500.0 + i for i in range(1, len(step(1)))]
+    assert kernels.duration_ns[:].tolist() == [float(k.ns) for k in step(1)]
+    assert kernels.gap_ns[:].tolist() == [0.0] + [500.0 + i for i in range(1, len(step(1)))]
 
 
 def test_a_gap_is_time_in_which_nothing_ran():
@@ -50,7 +50,7 @@ def test_a_gap_is_time_in_which_nothing_ran():
     frame = made.kernels.with_columns(
         start_ns=np.array([0, 10, 300]), end_ns=np.array([250, 60, 400])
     )
-    assert kernels_of(replace(made, kernels=frame)).gap_ns.tolist() == [0.0, 0.0, 50.0]
+    assert kernels_of(replace(made, kernels=frame)).gap_ns[:].tolist() == [0.0, 0.0, 50.0]
 
 
 def split(groups):

@@ -12,11 +12,11 @@ from tracebook.kernels.period import Anchor
 from tracebook.kernels.steps import (
     Kind,
     Slice,
-    build_template,
     cut_slices,
     sort_kinds,
     unify_tactics,
 )
+from tracebook.kernels.template import build_template
 
 from .toy import NORM, K, jittered, kernels_of, play, step
 
@@ -106,8 +106,8 @@ def test_another_tactic_for_one_matrix_is_unified():
     kernels, bounds = sequence([ONCE, other_tactic(), ONCE, other_tactic(), ONCE])
     kinds = sort_kinds(kernels, bounds)
     assert len(kinds) == 2
-    unified = unify_tactics(kernels, kinds)
-    first, second = (unified[b.first : b.end] for b in bounds[:2])
+    unified = kernels.renamed(unify_tactics(kernels, kinds))
+    first, second = (unified.symbol[b.first : b.end] for b in bounds[:2])
     assert (first == second).all()
 
 
@@ -140,7 +140,7 @@ def test_durations_are_medians_over_the_steps():
 def replace_symbols(kernels, bounds):
     """Symbols by shape alone, so that slow kernels keep theirs."""
     assert len(bounds) == 3
-    return replace(kernels, symbol=kernels.shape_symbol)
+    return kernels.renamed(kernels.shape_symbol.of_code)
 
 
 def test_a_kernel_that_most_steps_have_is_in_the_template_and_a_rare_one_is_not():

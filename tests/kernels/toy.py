@@ -196,7 +196,7 @@ def short_name(name: str) -> str:
 def kernels_of(trace: Trace) -> Kernels:
     """The arrays of a trace with one device and process."""
     classes = classify_names(trace.names, builtin_rules())
-    return build_kernels(launch_order(trace.kernels), classes, trace.names)
+    return build_kernels(trace.kernels, launch_order(trace.kernels), classes, trace.names)
 
 
 def column_of(kernels: Sequence[K], *, named: bool = True) -> Column:

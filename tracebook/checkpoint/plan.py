@@ -7,6 +7,7 @@ Out: a `Plan`, the sequence that the alignment lays along the kernels of a step.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from tracebook.notices import Notice
@@ -82,7 +83,7 @@ class Plan:
     notices: tuple[Notice, ...] = ()
     ranks: int = 1
 
-    @property
+    @cached_property
     def reads(self) -> tuple[Read, ...]:
         """All reads in order."""
         return tuple(read for block in self.blocks for read in block.reads)

@@ -25,8 +25,9 @@ from tracebook.kernels.refusal import RECORD, busy_ns, floor_ns, no_decode
 from tracebook.kernels.search import find_kinds
 from tracebook.kernels.selfcheck import check_layers
 from tracebook.kernels.sequence import Bools, Kernels
-from tracebook.kernels.steps import Kind, Template, build_template
+from tracebook.kernels.steps import Kind
 from tracebook.kernels.structure import marks_of_structure
+from tracebook.kernels.template import Template, build_template
 from tracebook.kernels.variants import read_orders
 from tracebook.kernels.verdict import (
     PREFILL_RATIO,
@@ -105,14 +106,12 @@ def best_attempt(
     if len(kernels) < 2 * 8:
         raise NoDecodeSteps(f"Only {len(kernels)} kernels: too few for a step to repeat.", RECORD)
 
-    total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
-
     def can_be_a_step(lag: int) -> bool:
         """Whether so many kernels usually last as long as a step of the plan can."""
         if plan is None or peak_gbps is None:
             return True
         shortest, longest = STEP_BOUNDS
-        busy, floor = busy_ns(total, lag), floor_ns(plan, peak_gbps)
+        busy, floor = busy_ns(kernels.before_ns, lag), floor_ns(plan, peak_gbps)
         return shortest * floor <= busy and busy - SMALL_NS * lag <= longest * floor
 
     best: Attempt | None = None
@@ -152,8 +151,9 @@ def _attempt(
 
 def _not_decode(kernels: Kernels, template: Template) -> Bools:
     """Template positions whose names belong to training, prefill or autotuning."""
-    marked = kernels.train | kernels.prefill | kernels.autotune
-    return np.asarray(marked[template.source])
+    source = template.source
+    marked = kernels.train[source] | kernels.prefill[source] | kernels.autotune[source]
+    return np.asarray(marked)
 
 
 def _fit_orders(

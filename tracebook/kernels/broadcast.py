@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from tracebook.columns import parts
 from tracebook.kernels.assign import Label
 from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.labels import ROW_SCHEMA, SHARED, STEP_SCHEMA, LabelledKernels
+from tracebook.kernels.numbering import Numbering
 from tracebook.kernels.segments import Placed
-from tracebook.kernels.sequence import Bools, Ints, Kernels
+from tracebook.kernels.sequence import Bools, Floats, Ints, Kernels
+from tracebook.kernels.steps import Slice
 from tracebook.phases import Phase
 
 #: A kernel of another name that stands in for one of the template takes about its time.
 SWAP_RATIO = 1.35
-#: Up to so many keys more than there are kernels a table is quicker than sorting.
-_FEW_KEYS = 1 << 20
+#: Phases of kernels outside steps.
+OUTSIDE = (Phase.WARMUP.value, Phase.PREFILL.value, Phase.UNCLASSIFIED.value)
+_WARMUP, _PREFILL, _UNCLASSIFIED = range(len(OUTSIDE))
 
 
 def label_rows(kernels: Kernels, placed: Placed, labels: Sequence[Label]) -> LabelledKernels:
@@ -34,79 +38,168 @@ def label_rows(kernels: Kernels, placed: Placed, labels: Sequence[Label]) -> Lab
         Every kernel. Those of a step that the template does not know inherit the phase of
         the one before them; those outside steps are prefill, warm-up or unclassified.
     """
-    step = np.full(len(kernels), -1, dtype=np.int32)
+    step = kernels.scratch.empty(len(kernels), np.int32)
+    label = kernels.scratch.empty(len(kernels), np.int32)
+    for part in parts(len(kernels)):
+        step[part] = -1
     for number, bound in enumerate(placed.bounds):
         step[bound.first : bound.end] = number
-    place = _swapped(kernels, placed.place, step)
-    inside = step >= 0
-    outside, phases = _outside_phase(kernels, inside)
-    inserted = inside & (place < 0)
-    index = np.where(inside, place, len(labels) + outside.astype(np.int32))
-    holes = np.flatnonzero(inserted)
-    index[holes] = _inherited(place, step, holes)
-    table = pl.DataFrame(
-        {
-            "phase": [x.phase for x in labels] + phases,
-            "layer": [x.layer for x in labels] + [None] * len(phases),
-            "op": [x.op for x in labels] + [None] * len(phases),
-            "matrix": [x.matrix for x in labels] + [None] * len(phases),
-            "weight_bytes": [x.weight_bytes for x in labels] + [None] * len(phases),
-            "evidence": [x.evidence for x in labels] + ["none"] * len(phases),
-            "pass_index": [x.pass_index for x in labels] + [None] * len(phases),
-        },
-        schema_overrides={k: ROW_SCHEMA[k] for k in SHARED if k not in ("kernel_class", "name_id")},
+    for piece, kind in _outside(kernels, placed.bounds):
+        label[piece.first : piece.end] = len(labels) + kind
+    names = len(kernels.name_ids)
+    distinct = Numbering()
+    for part, index, inserted in _indices(kernels, placed.place, step):
+        index = np.where(step[part] >= 0, index, label[part])
+        key = (2 * index.astype(np.int64) + inserted) * names + kernels.name[part]
+        label[part] = distinct.number(key.view(np.uint64))
+    told = _told(kernels, labels, distinct.values.view(np.int64))
+    return LabelledKernels(
+        kernels.frame.select("kernel_id", "start_ns", "end_ns", "stream"),
+        _by_start(kernels, step),
+        _by_start(kernels, label),
+        told,
+        kernels.rows,
     )
-    label, distinct = _distinct_labels(kernels, table, index, inserted)
-    frame = kernels.frame.select("kernel_id", "start_ns", "end_ns", "stream")
-    labelled = LabelledKernels(frame, step, label, distinct)
-    if (kernels.start_ns[1:] > kernels.start_ns[:-1]).all():
-        return labelled
-    order = np.lexsort((frame["kernel_id"].to_numpy(), kernels.end_ns, kernels.start_ns))
-    return replace(labelled, frame=frame[order], step=step[order], label=label[order])
 
 
-def _swapped(kernels: Kernels, place: Ints, step: Ints) -> Ints:
-    """Places with those of kernels that stand in for one of the template (another tactic).
+def _by_start(kernels: Kernels, values: Ints) -> Ints:
+    """Values in the order of start instead of launch."""
+    if kernels.order is None:
+        return values
+    placed = kernels.scratch.empty(len(values), values.dtype)
+    for part in parts(len(values)):
+        placed[kernels.order[part]] = values[part]
+    return placed
 
-    Such a kernel stands exactly where one is missing, is of its class and takes its time.
+
+def _indices(kernels: Kernels, place: Ints, step: Ints) -> Iterator[tuple[slice, Ints, Bools]]:
+    """Template position of the kernels of steps by part, and which of them were inserted.
+
+    An inserted kernel has the position of the one before it in its step, else of the next
+    one. One that stands in for a kernel of the template is none.
     """
-    holes = np.flatnonzero((place[1:-1] < 0) & (step[1:-1] >= 0)) + 1
-    holes = holes[(step[holes - 1] == step[holes]) & (step[holes + 1] == step[holes])]
-    holes = holes[(place[holes - 1] >= 0) & (place[holes + 1] == place[holes - 1] + 2)]
-    if not len(holes):
-        return place
-    known = np.flatnonzero((place >= 0) & (step >= 0))
-    size = int(place.max()) + 1
-    count = np.bincount(place[known], minlength=size)
-    spent = np.bincount(place[known], weights=kernels.duration_ns[known], minlength=size)
+    usual: _Usual | None = None
+    before = _Known(-1, -1)
+    for part in parts(len(kernels)):
+        index, steps = place[part], step[part]
+        inserted = (index < 0) & (steps >= 0)
+        if inserted.any():
+            if usual is None:
+                usual = _usual(kernels, place, step)
+            index = _swapped(kernels, place, step, usual, part)
+            inserted = (index < 0) & (steps >= 0)
+            behind = _next_known(place, step, part.stop)
+            index = _inherited(index, steps, before, behind)
+        known = np.flatnonzero((steps >= 0) & ~inserted)
+        if len(known):
+            before = _Known(int(index[known[-1]]), int(steps[known[-1]]))
+        yield part, index, inserted
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Place and step of a kernel that the template knows, -1 where there is none."""
+
+    place: int
+    step: int
+
+
+def _next_known(place: Ints, step: Ints, first: int) -> _Known:
+    """The first kernel from `first` on that a step has and the template knows."""
+    for part in parts(len(place), first):
+        known = np.flatnonzero((place[part] >= 0) & (step[part] >= 0))
+        if len(known):
+            at = part.start + int(known[0])
+            return _Known(int(place[at]), int(step[at]))
+    return _Known(-1, -1)
+
+
+def _inherited(index: Ints, step: Ints, before: _Known, behind: _Known) -> Ints:
+    """Places with those of inserted kernels taken from the one before or behind them."""
+    place = np.concatenate(([before.place], index, [behind.place]))
+    steps = np.concatenate(([before.step], step, [behind.step]))
+    known = (place >= 0) & (steps >= 0)
+    number = np.arange(len(place))
+    last = np.maximum.accumulate(np.where(known, number, 0))
+    following = np.where(known, number, len(place))[::-1]
+    following = np.minimum.accumulate(following)[::-1]
+    # Behind the last one of all there is only what stands before.
+    following = np.where(following < len(place), following, last)
+    same = known[last] & (steps[last] == steps)
+    source = np.where(same, last, following)[1:-1]
+    return np.asarray(np.where((step >= 0) & (index < 0), place[source], index))
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """What kernels at each template position are: class, how many, and their mean time."""
+
+    kernel_class: Ints
+    count: Ints
+    duration_ns: Floats
+
+
+def _usual(kernels: Kernels, place: Ints, step: Ints) -> _Usual:
+    """What stands at each position, over all steps."""
+    size = max(int(place[part].max()) for part in parts(len(place))) + 1
+    count, spent = np.zeros(size, dtype=np.int64), np.zeros(size)
     class_at = np.full(size, -1)
-    class_at[place[known]] = kernels.kernel_class[known]
-    missing = place[holes - 1] + 1
-    usual = spent[missing] / np.maximum(count[missing], 1)
-    ratio = kernels.duration_ns[holes] / np.maximum(usual, 1.0)
-    alike = (class_at[missing] == kernels.kernel_class[holes]) & (count[missing] > 0)
-    alike &= (ratio < SWAP_RATIO) & (ratio > 1 / SWAP_RATIO)
-    result = place.copy()
-    result[holes[alike]] = missing[alike]
+    for part in parts(len(place)):
+        known = np.flatnonzero((place[part] >= 0) & (step[part] >= 0))
+        at = place[part][known]
+        count += np.bincount(at, minlength=size)
+        spent += np.bincount(at, weights=kernels.duration_ns[part][known], minlength=size)
+        class_at[at] = kernels.kernel_class[part][known]
+    return _Usual(class_at, count, spent / np.maximum(count, 1))
+
+
+def _swapped(kernels: Kernels, place: Ints, step: Ints, usual: _Usual, part: slice) -> Ints:
+    """Places of a part with those of kernels that stand in for one of the template.
+
+    Another tactic: such a kernel stands exactly where one is missing, is of its class and
+    takes its time.
+    """
+    first, end = max(part.start - 1, 0), min(part.stop + 1, len(place))
+    near, steps = place[first:end], step[first:end]
+    holes = np.flatnonzero((near[1:-1] < 0) & (steps[1:-1] >= 0)) + 1
+    holes = holes[(steps[holes - 1] == steps[holes]) & (steps[holes + 1] == steps[holes])]
+    holes = holes[(near[holes - 1] >= 0) & (near[holes + 1] == near[holes - 1] + 2)]
+    result = np.array(place[part])
+    if len(holes):
+        missing = near[holes - 1] + 1
+        at = holes + first
+        ratio = kernels.duration_ns[at] / np.maximum(usual.duration_ns[missing], 1.0)
+        alike = usual.kernel_class[missing] == kernels.kernel_class[at]
+        alike &= (usual.count[missing] > 0) & (ratio < SWAP_RATIO) & (ratio > 1 / SWAP_RATIO)
+        result[at[alike] - part.start] = missing[alike]
     return result
 
 
-def _distinct_labels(
-    kernels: Kernels, table: pl.DataFrame, index: Ints, inserted: Bools
-) -> tuple[NDArray[np.int32], pl.DataFrame]:
-    """Number per kernel of its label, and the labels: rows of the table with name and class.
+def _told(kernels: Kernels, labels: Sequence[Label], keys: Ints) -> pl.DataFrame:
+    """Distinct labels in full, from keys made of template position, insertion and name.
 
     A kernel that was inserted has phase and layer of what it stands in, but reads nothing.
     """
+    none = [None] * len(OUTSIDE)
+    table = pl.DataFrame(
+        {
+            "phase": [x.phase for x in labels] + list(OUTSIDE),
+            "layer": [x.layer for x in labels] + none,
+            "op": [x.op for x in labels] + none,
+            "matrix": [x.matrix for x in labels] + none,
+            "weight_bytes": [x.weight_bytes for x in labels] + none,
+            "evidence": [x.evidence for x in labels] + ["none"] * len(OUTSIDE),
+            "pass_index": [x.pass_index for x in labels] + none,
+        },
+        schema_overrides={k: ROW_SCHEMA[k] for k in SHARED if k not in ("kernel_class", "name_id")},
+    )
     names = len(kernels.name_ids)
-    key = (2 * index.astype(np.int64) + inserted) * names + kernels.name
-    keys, label = _number(key, 2 * len(table) * names)
     name, row, new = keys % names, keys // names // 2, keys // names % 2 == 1
-    of_name = np.zeros(names, dtype=np.int64)
-    of_name[kernels.name] = kernels.kernel_class
+    class_of_name = np.zeros(names, dtype=np.int64)
+    class_of_name[kernels.name.of_code] = kernels.kernel_class.of_code
     told = table[row].with_columns(
         name_id=pl.Series(kernels.name_ids[name], dtype=pl.Int64),
-        kernel_class=pl.Series([CLASSES[code] for code in of_name[name]], dtype=pl.String),
+        kernel_class=pl.Series([CLASSES[code] for code in class_of_name[name]], dtype=pl.String),
         _new=pl.Series(new, dtype=pl.Boolean),
     )
     told = told.with_columns(
@@ -115,52 +208,44 @@ def _distinct_labels(
         weight_bytes=pl.when(~pl.col("_new")).then("weight_bytes"),
         evidence=pl.when("_new").then(pl.lit("neighbour")).otherwise("evidence"),
     )
-    return label, told.select(SHARED)
+    return told.select(SHARED)
 
 
-def _number(key: Ints, limit: int) -> tuple[Ints, NDArray[np.int32]]:
-    """The distinct keys, all below a limit, in order, and the number of each key among them."""
-    if limit > len(key) + _FEW_KEYS:
-        keys, number = np.unique(key, return_inverse=True)
-        return keys, number.astype(np.int32)
-    seen = np.zeros(limit, dtype=bool)
-    seen[key] = True
-    keys = np.flatnonzero(seen)
-    return keys, (np.cumsum(seen, dtype=np.int32) - 1)[key]
+def _outside(kernels: Kernels, bounds: Sequence[Slice]) -> Iterator[tuple[Slice, int]]:
+    """Kernels outside steps, and what they are: a number of OUTSIDE."""
+    edges = [0, *(edge for bound in bounds for edge in (bound.first, bound.end)), len(kernels)]
+    for first, end in zip(edges[::2], edges[1::2], strict=True):
+        if first == end:
+            continue
+        marker = _first_prefill(kernels, first, end)
+        if first == 0:
+            # Before the first step both occur: prefill from its first marker on.
+            yield Slice(0, marker), _WARMUP
+            yield Slice(marker, end), _PREFILL
+        else:
+            yield Slice(first, end), _UNCLASSIFIED if marker == end else _PREFILL
 
 
-def _inherited(place: Ints, step: Ints, holes: Ints) -> Ints:
-    """Place before each hole in the same step, else the one behind it."""
-    known = np.flatnonzero((step >= 0) & (place >= 0)) if len(holes) else holes
-    at = np.searchsorted(known, holes)
-    before = known[np.maximum(at - 1, 0)]
-    same_step = (at > 0) & (step[before] == step[holes])
-    behind = known[np.minimum(at, len(known) - 1)]
-    return place[np.where(same_step, before, behind)]
-
-
-def _outside_phase(kernels: Kernels, inside: Bools) -> tuple[Ints, list[str]]:
-    """What kernels outside steps are: index into the returned phases, per kernel."""
-    phases = [Phase.WARMUP.value, Phase.PREFILL.value, Phase.UNCLASSIFIED.value]
-    edges = np.flatnonzero(np.append(True, inside[1:] != inside[:-1]))
-    prefill = np.logical_or.reduceat(kernels.prefill & ~inside, edges)
-    kind = np.repeat(np.where(prefill, 1, 2).astype(np.int8), np.diff(edges, append=len(inside)))
-    first = int(inside.argmax())
-    kind[:first][kind[:first] != 1] = 0
-    if first and kernels.prefill[:first].any():
-        # Before the first step both occur: prefill from its first marker on.
-        kind[: int(kernels.prefill[:first].argmax())] = 0
-    return kind, phases
+def _first_prefill(kernels: Kernels, first: int, end: int) -> int:
+    """The first kernel of a prefill in [first, end), `end` where there is none."""
+    if kernels.prefill.any():
+        for part in parts(end, first):
+            found = np.flatnonzero(kernels.prefill[part])
+            if len(found):
+                return int(found[0]) + int(part.start)
+    return end
 
 
 def step_frame(kernels: Kernels, placed: Placed) -> pl.DataFrame:
     """STEP_SCHEMA of the whole steps, in time order."""
-    records = []
-    for number, bound in enumerate(placed.bounds):
-        start = int(kernels.start_ns[bound.first : bound.end].min())
-        end = int(kernels.end_ns[bound.first : bound.end].max())
-        if number + 1 < len(placed.bounds) and placed.bounds[number + 1].first == bound.end:
-            following = placed.bounds[number + 1]
-            end = int(kernels.start_ns[following.first : following.end].min())
-        records.append((number, start, end, bound.end - bound.first))
-    return pl.DataFrame(records, schema=pl.Schema(STEP_SCHEMA), orient="row")
+    bounds = placed.bounds
+    start = [int(kernels.start_ns[b.first : b.end].min()) for b in bounds]
+    end = [int(kernels.end_ns[b.first : b.end].max()) for b in bounds]
+    for number, (bound, following) in enumerate(itertools.pairwise(bounds)):
+        if bound.end == following.first:
+            end[number] = start[number + 1]
+    kernels_of = [bound.end - bound.first for bound in bounds]
+    return pl.DataFrame(
+        {"step_id": range(len(bounds)), "start_ns": start, "end_ns": end, "kernels": kernels_of},
+        schema=pl.Schema(STEP_SCHEMA),
+    )

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracebook.kernels.edit import match_positions
 from tracebook.kernels.sequence import Floats, Ints, Kernels
-from tracebook.kernels.steps import Template
+from tracebook.kernels.template import Template
 
 #: A pause counts when it is this many times what is usual before that kernel, or this time
 #: where usually there is none, and it counts in full when it is that many times as long.
@@ -46,12 +46,13 @@ class _End:
     place: Ints
 
 
-def find_ends(kernels: Kernels, template: Template) -> Ends:
+def find_ends(kernels: Kernels, template: Template, gap_ns: Floats) -> Ends:
     """See where runs of steps begin and end.
 
     Args:
         kernels: The launch sequence.
         template: With slices that begin at an anchor, not where a step begins.
+        gap_ns: Usual idle time before the kernel at each position.
     """
     positions = len(template.symbol)
     pauses: list[tuple[int, float]] = []
@@ -60,7 +61,7 @@ def find_ends(kernels: Kernels, template: Template) -> Ends:
     for run in runs:
         head, tail = _head(kernels, template, run[0]), _tail(kernels, template, run[-1])
         for end in (head, tail):
-            pauses += _unusual_pause(kernels, template, end)
+            pauses += _unusual_pause(kernels, gap_ns, end)
         if head.first == 0:
             limits.append((int(_begins(head.place, positions)[0]), 1.0))
         if tail.first + len(tail.place) == len(kernels):
@@ -115,11 +116,11 @@ def _matched(wanted: Ints, region: Ints) -> Ints:
     return found
 
 
-def _unusual_pause(kernels: Kernels, template: Template, end: _End) -> list[tuple[int, float]]:
+def _unusual_pause(kernels: Kernels, gap_ns: Floats, end: _End) -> list[tuple[int, float]]:
     """Template position that begins behind the most unusual pause, and how unusual (0..1)."""
-    begins = _begins(end.place, len(template.symbol))
+    begins = _begins(end.place, len(gap_ns))
     gap = kernels.gap_ns[end.first : end.first + len(begins)]
-    times = gap / np.maximum(template.gap_ns[begins[: len(gap)]], NO_PAUSE_NS)
+    times = gap / np.maximum(gap_ns[begins[: len(gap)]], NO_PAUSE_NS)
     at = int(times.argmax())
     if times[at] <= RARE:
         return []

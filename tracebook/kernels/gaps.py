@@ -107,9 +107,9 @@ def _solve_gap(
 
 def _with_kinds(local: Runs, whole: Runs, offset: int) -> Runs:
     """Give the runs of a stretch the kinds that they have in the whole plan."""
-    key = {
-        (int(f), int(e)): int(k) for f, e, k in zip(whole.first, whole.end, whole.kind, strict=True)
-    }
+    near = (whole.first >= offset) & (whole.end <= offset + local.end.max(initial=0))
+    columns = (whole.first[near], whole.end[near], whole.kind[near])
+    key = {(int(f), int(e)): int(k) for f, e, k in zip(*columns, strict=True)}
     kind = [
         key.get((int(f) + offset, int(e) + offset), 0)
         for f, e in zip(local.first, local.end, strict=True)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from tracebook.checkpoint.plan import Plan
+from tracebook.columns import Ints, parts
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.assign import Facts, assign_labels, find_zones
 from tracebook.kernels.attempts import Alternatives, Attempt, best_attempt, judge_attempt
@@ -66,8 +67,8 @@ def label_kernels(
     kernels, steady = attempt.kernels, attempt.template
     facts = _facts(attempt, plan)
     zones = find_zones(attempt.marks, len(steady.symbol))
-    marker = kernels.step_marker[steady.source]
-    cut = find_cut(zones, facts, steady.gap_ns, marker, find_ends(kernels, steady))
+    marker, gap_ns = kernels.step_marker[steady.source], steady.gap_ns(kernels)
+    cut = find_cut(zones, facts, gap_ns, marker, find_ends(kernels, steady, gap_ns))
     if not cut.certain:
         notices.append(
             Notice(
@@ -109,7 +110,7 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
     return Facts(
         kernel_class=classes,
         duration_ns=template.duration_ns,
-        launch=kernels.launch[template.source].astype(np.int64),
+        launch=kernels.launch[template.source],
         in_graph=kernels.in_graph[template.source],
         name=kernels.name_ids[kernels.name[template.source]],
         foreign=(
@@ -145,11 +146,7 @@ def prepare(
         NoDecodeSteps: The device or process asked for has no kernels.
     """
     classes = classify_names(trace.names, load_rules(rules))
-    busy = (
-        trace.kernels.group_by("device", "pid")
-        .agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum(), kernels=pl.len())
-        .sort("ns", "device", "pid", descending=[True, False, False])
-    )
+    busy = _busy(trace.kernels)
     wanted = busy
     if device is not None:
         wanted = wanted.filter(pl.col("device") == device)
@@ -163,9 +160,9 @@ def prepare(
             f"The capture has {present}.",
         )
     chosen_device, chosen_pid = wanted["device"][0], wanted["pid"][0]
-    mine = trace.kernels.filter(
-        (pl.col("device") == chosen_device) & pl.col("pid").eq_missing(pl.lit(chosen_pid))
-    )
+    rows = None
+    if len(busy) > 1:
+        rows = _rows_of(trace, chosen_device, chosen_pid, wanted["len"][0])
     notices = []
     if len(busy) > 1 and (device is None or pid is None):
         others = len(busy) - 1
@@ -177,9 +174,41 @@ def prepare(
                 "Choose with --device and --pid.",
             )
         )
-    return (
-        build_kernels(launch_order(mine), classes, trace.names),
-        chosen_device,
-        chosen_pid,
-        notices,
+    launches = launch_order(trace.kernels, rows, trace.scratch)
+    kernels = build_kernels(
+        trace.kernels, launches, classes, trace.names, rows=rows, scratch=trace.scratch
     )
+    return kernels, chosen_device, chosen_pid, notices
+
+
+def _busy(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Devices and processes with their busy time and number of kernels, the busiest first."""
+    keys = ("device", "pid")
+    counted = (pl.col("end_ns").sum() - pl.col("start_ns").sum()).alias("ns"), pl.len()
+    if len(kernels) and all(_constant(kernels[key]) for key in keys):
+        return kernels.select(pl.col(keys).first(), *counted)
+    found = [kernels[part].group_by(keys).agg(*counted) for part in parts(len(kernels))]
+    return (
+        pl.concat([kernels.clear().group_by(keys).agg(*counted), *found])
+        .group_by(keys)
+        .agg(pl.col("ns", "len").sum())
+        .sort("ns", *keys, descending=[True, False, False])
+    )
+
+
+def _constant(column: pl.Series) -> bool:
+    return column.null_count() in (0, len(column)) and column.min() == column.max()
+
+
+def _rows_of(trace: Trace, device: int | None, pid: int | None, count: int) -> Ints:
+    """Rows of the kernels of one device and process."""
+    rows = trace.scratch.empty(count, np.int32 if len(trace.kernels) < 2**31 else np.int64)
+    found = 0
+    for part in parts(len(trace.kernels)):
+        mine = trace.kernels[part].select(
+            (pl.col("device") == device) & pl.col("pid").eq_missing(pl.lit(pid))
+        )
+        own = np.flatnonzero(mine.to_series().to_numpy()) + part.start
+        rows[found : found + len(own)] = own
+        found += len(own)
+    return rows

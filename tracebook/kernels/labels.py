@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracebook.checkpoint.plan import Plan
+from tracebook.columns import Values, parts
 from tracebook.notices import Notice
 
 #: One row per kernel of the examined device and process, sorted by (start_ns, end_ns,
@@ -71,16 +72,20 @@ class LabelledKernels:
         step: `step_id` per kernel, -1 outside steady steps.
         label: Row of `labels` per kernel.
         labels: Distinct labels, the columns SHARED.
+        at: Rows of `frame` that the kernels are, None for all.
     """
 
     frame: pl.DataFrame
-    step: NDArray[np.int32]
-    label: NDArray[np.int32]
+    step: NDArray[np.integer]
+    label: NDArray[np.integer]
     labels: pl.DataFrame
+    at: NDArray[np.integer] | None = None
 
     @classmethod
     def of(cls, rows: pl.DataFrame) -> LabelledKernels:
         """From rows in ROW_SCHEMA, of which columns may be missing."""
+        order = [name for name in ("start_ns", "end_ns", "kernel_id") if name in rows.columns]
+        rows = rows.sort(order)
         shared = [name for name in SHARED if name in rows.columns]
         labels = rows.select(shared).unique(maintain_order=True)
         numbered = rows.select(shared).join(
@@ -103,10 +108,32 @@ class LabelledKernels:
         """Number of kernels."""
         return len(self.label)
 
-    def filter(self, predicate: pl.Expr) -> LabelledKernels:
-        """Those for which a test of the columns of `frame` is true."""
-        kept = self.frame.select(predicate.alias("kept"))["kept"].arg_true().to_numpy()
-        return LabelledKernels(self.frame[kept], self.step[kept], self.label[kept], self.labels)
+    def column(self, name: str) -> Values:
+        """A column of `frame` that has no nulls, by part."""
+        return Values(self.frame[name], at=self.at)
+
+    def during(self, from_ns: int, to_ns: int) -> LabelledKernels:
+        """Those that run within [from, to), also in part."""
+        start, end = self.column("start_ns"), self.column("end_ns")
+        found = []
+        for part in parts(len(self)):
+            begun = start[part]
+            if begun[0] >= to_ns:
+                break
+            found.append(np.flatnonzero((begun < to_ns) & (end[part] > from_ns)) + part.start)
+        kept = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        frame = self.frame[kept if self.at is None else self.at[kept]]
+        return LabelledKernels(frame, self.step[kept], self.label[kept], self.labels)
+
+    def busy_ns(self) -> tuple[int, int]:
+        """Sum of all durations, and of those in steady steps."""
+        start, end = self.column("start_ns"), self.column("end_ns")
+        total, inside = 0, 0
+        for part in parts(len(self)):
+            duration = end[part] - start[part]
+            total += int(duration.sum())
+            inside += int(duration[self.step[part] >= 0].sum())
+        return total, inside
 
     @cached_property
     def rows(self) -> pl.DataFrame:
@@ -116,10 +143,12 @@ class LabelledKernels:
     def select(self, *columns: str) -> pl.DataFrame:
         """Some columns of ROW_SCHEMA."""
         step = pl.Series("step_id", self.step, pl.Int64)
-        own = self.frame.with_columns(step.set(step < 0, None))
+        own = self.frame.select(name for name in columns if name in self.frame.columns)
+        own = own if self.at is None else own[self.at]
+        if "step_id" in columns:
+            own = own.with_columns(step.set(step < 0, None))
         shared = [name for name in columns if name in self.labels.columns]
         told = self.labels[shared][self.label] if shared else pl.DataFrame()
-        own = own.select(name for name in columns if name in own.columns)
         whole = pl.concat([own, told], how="horizontal").select(columns)
         return whole.cast({name: ROW_SCHEMA[name] for name in columns})
 

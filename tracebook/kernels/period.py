@@ -9,11 +9,14 @@ lag that scores like the best one is the period.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tracebook.columns import index_type, parts
+from tracebook.scratch import MEMORY, Scratch
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
@@ -64,7 +67,10 @@ def find_periods(
     window = _middle(symbols)
     positions = positions_by_symbol(window)
     lags = [lag for lag in _candidate_lags(positions, len(window)) if accept(lag)]
-    scored = [Period(lag, _score(positions, lag, len(window))) for lag in lags]
+    spread = [
+        len(np.unique(where * SPREAD_BINS // len(window))) / SPREAD_BINS for where in positions
+    ]
+    scored = [Period(lag, _score(positions, spread, lag, len(window))) for lag in lags]
     scored = [period for period in scored if period.score >= MIN_SCORE]
     if not scored:
         return []
@@ -81,13 +87,27 @@ def _middle(symbols: Ints) -> Ints:
     return symbols[spare // 2 : spare // 2 + WINDOW]
 
 
-def positions_by_symbol(symbols: Ints) -> list[Ints]:
+def positions_by_symbol(symbols: Ints, scratch: Scratch = MEMORY) -> list[Ints]:
     """Positions of each symbol, index = symbol."""
-    if len(symbols) and symbols.max() < 2**15:
-        symbols = symbols.astype(np.int16)  # which numpy sorts digit by digit
-    order = np.argsort(symbols, kind="stable")
-    counts = np.bincount(symbols, minlength=int(symbols.max()) + 1 if len(symbols) else 0)
-    return np.split(order, np.cumsum(counts)[:-1]) if len(counts) else []
+    length = len(symbols)
+    if not length:
+        return []
+    most = max(int(symbols[part].max()) for part in parts(length)) + 1
+    count = np.zeros(most, dtype=np.int64)
+    for part in parts(length):
+        count += np.bincount(symbols[part], minlength=most)
+    end = np.cumsum(count)
+    filled = end - count
+    positions = scratch.empty(length, np.int32 if length < 2**31 else np.int64)
+    for part in parts(length):
+        # numpy sorts 16 bits digit by digit.
+        own = symbols[part].astype(index_type(most), copy=False)
+        order = np.argsort(own, kind="stable")
+        counted = np.bincount(own, minlength=most)
+        shift = filled - (np.cumsum(counted) - counted)
+        positions[np.repeat(shift, counted) + np.arange(len(order))] = order + part.start
+        filled += counted
+    return np.split(positions, end[:-1])
 
 
 def _candidate_lags(positions: list[Ints], length: int) -> list[int]:
@@ -124,7 +144,7 @@ def _candidate_lags(positions: list[Ints], length: int) -> list[int]:
     return [lag for lag, _ in merged[:60]]
 
 
-def _score(positions: list[Ints], lag: int, length: int) -> float:
+def _score(positions: list[Ints], spread: list[float], lag: int, length: int) -> float:
     """Share of recurring symbols of which an occurrence is followed by another at `lag`.
 
     Symbols count by how much of the window they occur in, so that those of a prefill or a
@@ -132,7 +152,7 @@ def _score(positions: list[Ints], lag: int, length: int) -> float:
     """
     tolerance = max(2.0, TOLERANCE * lag)
     total, weights = 0.0, 0.0
-    for where in positions:
+    for where, weight in zip(positions, spread, strict=True):
         if len(where) < 2:
             continue
         inner = where[where + lag + tolerance < length]
@@ -143,7 +163,6 @@ def _score(positions: list[Ints], lag: int, length: int) -> float:
         ahead = where[np.minimum(right, len(where) - 1)]
         behind = where[np.maximum(right - 1, 0)]
         near = np.minimum(np.abs(ahead - target), np.abs(behind - target)) <= tolerance
-        weight = len(np.unique(where * SPREAD_BINS // length)) / SPREAD_BINS
         total += weight * float(near.mean())
         weights += weight
     return total / weights if weights else 0.0
@@ -158,7 +177,9 @@ def _without_neighbours(periods: list[Period]) -> list[Period]:
     return kept
 
 
-def find_anchors(symbols: Ints, weight: Floats, period: int, most: int = 8) -> list[Anchor]:
+def find_anchors(
+    symbols: Ints, before_ns: Ints, period: int, most: int = 8, scratch: Scratch = MEMORY
+) -> list[Anchor]:
     """Symbols that can mark one place of the period, the most regular first.
 
     A symbol that occurs several times a period is used at the occurrence that follows
@@ -166,38 +187,47 @@ def find_anchors(symbols: Ints, weight: Floats, period: int, most: int = 8) -> l
 
     Args:
         symbols: In launch order, shape (kernels,).
-        weight: Duration of each kernel, same shape; regularity is a share of it.
+        before_ns: Busy time in front of each kernel and of all, shape (kernels + 1,);
+            regularity is a share of it.
         period: Kernels per step.
         most: How many anchors to return.
+        scratch: Where positions of all kernels go.
     """
-    total = np.concatenate([[0.0], np.cumsum(weight)])
-    span = float(total[-1]) or 1.0
+    span = float(before_ns[-1] - before_ns[0]) or 1.0
     anchors: list[Anchor] = []
-    for symbol, where in enumerate(positions_by_symbol(symbols)):
-        if len(where) < 2:
+    for symbol, where in enumerate(positions_by_symbol(symbols, scratch)):
+        marks = _marks(where, period) if len(where) >= 2 else where
+        if len(marks) < 2:
             continue
-        for marks in _marks(where, period):
-            gaps = np.diff(marks)
-            regular = np.abs(gaps - period) <= max(3.0, 0.06 * period)
-            covered = float((total[marks[1:]] - total[marks[:-1]])[regular].sum())
-            # Marks too many would cut a step in pieces.
-            single = float(regular.sum()) / max(
-                1.0, float((gaps < 0.9 * period).sum() + regular.sum())
-            )
-            if covered > 0:
-                anchors.append(Anchor(marks, covered / span * single, symbol))
+        gaps = np.diff(marks)
+        regular = np.flatnonzero(np.abs(gaps - period) <= max(3.0, 0.06 * period))
+        # Marks too many would cut a step in pieces.
+        single = len(regular) / max(1.0, int((gaps < 0.9 * period).sum()) + len(regular))
+        covered = float((before_ns[marks[regular + 1]] - before_ns[marks[regular]]).sum())
+        if covered > 0:
+            anchors.append(Anchor(marks, covered / span * single, symbol))
     anchors.sort(key=lambda a: (-round(a.regularity, 3), len(a.positions)))
     return anchors[:most]
 
 
-def _marks(where: Ints, period: int) -> list[Ints]:
+def _marks(where: Ints, period: int) -> Ints:
     """Occurrences that come once a period: all of them, or those behind the longest pause."""
-    gaps = np.diff(where, prepend=where[0] - period)
-    if np.mean(gaps >= 0.8 * period) > 0.8:
-        return [where]
-    inner = gaps[1:][gaps[1:] < 1.2 * period]
-    if not len(inner):
-        return [where]
-    longest = np.sort(inner)[-max(1, len(inner) // 200) :].min()
-    marks = where[gaps >= 0.7 * longest]
-    return [marks] if len(marks) >= 2 else []
+    long = 0
+    shorter = np.zeros(int(np.ceil(1.2 * period)), dtype=np.int64)  # how often each gap occurs
+    for part, gaps in _gaps(where, period):
+        long += int((gaps >= 0.8 * period).sum())
+        inner = gaps[1:] if part.start == 0 else gaps
+        shorter += np.bincount(inner[inner < 1.2 * period], minlength=len(shorter))
+    if long / len(where) > 0.8 or not shorter.any():
+        return where
+    rank = max(1, int(shorter.sum()) // 200)
+    longest = len(shorter) - 1 - int(np.searchsorted(np.cumsum(shorter[::-1]), rank))
+    found = [where[part][gaps >= 0.7 * longest] for part, gaps in _gaps(where, period)]
+    return np.concatenate(found)
+
+
+def _gaps(where: Ints, period: int) -> Iterator[tuple[slice, Ints]]:
+    """Distances to the occurrence before, by part; in front of the first one lies a period."""
+    for part in parts(len(where)):
+        before = where[part.start - 1] if part.start else where[0] - period
+        yield part, np.diff(where[part], prepend=before)

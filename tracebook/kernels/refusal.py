@@ -7,12 +7,12 @@ import numpy as np
 from tracebook.checkpoint.plan import Plan
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.period import Period, find_periods
-from tracebook.kernels.sequence import Floats, Kernels
+from tracebook.kernels.sequence import Ints, Kernels
 
 RECORD = "Record at least a few dozen decode steps of one batch size."
 
 
-def busy_ns(total_ns: Floats, lag: int) -> float:
+def busy_ns(total_ns: Ints, lag: int) -> float:
     """Median busy time of `lag` kernels in a row; `total_ns` is the running sum from 0."""
     stride = max(1, (len(total_ns) - lag) // 2000)
     starts = np.arange(0, len(total_ns) - lag, stride)
@@ -76,8 +76,7 @@ def _unlike_plan(
     hint = ""
     if peak_gbps is not None:
         hint = f" Is {peak_gbps:.0f} GB/s the peak of the machine that was recorded?"
-        total = np.concatenate([[0.0], np.cumsum(kernels.duration_ns)])
-        longest = busy_ns(total, _longest_of_its_own(periods).kernels)
+        longest = busy_ns(kernels.before_ns, _longest_of_its_own(periods).kernels)
         floor = floor_ns(plan, peak_gbps)
         told = (
             f"what repeats is busy for {longest / 1e6:.2f} ms, while one step of "

@@ -8,12 +8,12 @@ itself, with a period of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from tracebook.columns import parts
 from tracebook.kernels.period import find_anchors, find_periods
-from tracebook.kernels.sequence import Kernels
+from tracebook.kernels.sequence import Ints, Kernels
 from tracebook.kernels.steps import Kind, Slice, cut_slices, sort_kinds, unify_tactics
 
 #: Stretches without slices that are searched, the longest first.
@@ -36,7 +36,7 @@ def find_kinds(
         The kernels, with one symbol for those that replace each other, and the kinds of
         step, most frequent first; no kinds where nothing marks the period.
     """
-    anchors = find_anchors(kernels.symbol, kernels.duration_ns, period)
+    anchors = find_anchors(kernels.symbol, kernels.before_ns, period, scratch=kernels.scratch)
     if not anchors:
         return kernels, []
     slices = cut_slices(len(kernels), anchors, period)
@@ -44,10 +44,10 @@ def find_kinds(
         slices += _slices_within(kernels, stretch, accept)
     slices.sort(key=lambda piece: piece.first)
     kinds = sort_kinds(kernels, slices)
-    unified = unify_tactics(kernels, kinds)
-    if unified is None:
+    alias = unify_tactics(kernels, kinds)
+    if alias is None:
         return kernels, kinds
-    kernels = replace(kernels, symbol=unified)
+    kernels = kernels.renamed(alias)
     return kernels, sort_kinds(kernels, slices)
 
 
@@ -61,13 +61,25 @@ def _uncovered(slices: Sequence[Slice], length: int, period: int) -> list[Slice]
 
 def _slices_within(kernels: Kernels, stretch: Slice, accept: Callable[[int], bool]) -> list[Slice]:
     """Slices at the stretch's own period."""
-    part = np.unique(kernels.symbol[stretch.first : stretch.end], return_inverse=True)[1]
+    part = _own_symbols(kernels, stretch)
     periods = find_periods(part, accept)
     if not periods:
         return []
-    duration = kernels.duration_ns[stretch.first : stretch.end]
-    anchors = find_anchors(part, duration, periods[0].kernels)
+    before_ns = kernels.before_ns[stretch.first : stretch.end + 1]
+    anchors = find_anchors(part, before_ns, periods[0].kernels, scratch=kernels.scratch)
     if not anchors:
         return []
     found = cut_slices(len(part), anchors, periods[0].kernels)
     return [Slice(s.first + stretch.first, s.end + stretch.first) for s in found]
+
+
+def _own_symbols(kernels: Kernels, stretch: Slice) -> Ints:
+    """Symbols of a stretch, numbered anew without those that are not in it."""
+    here = np.zeros(len(kernels.count), dtype=bool)
+    for part in parts(stretch.end, stretch.first):
+        here[kernels.symbol[part]] = True
+    number = np.cumsum(here) - 1
+    own = kernels.scratch.empty(stretch.end - stretch.first, kernels.symbol.dtype)
+    for part in parts(stretch.end, stretch.first):
+        own[part.start - stretch.first : part.stop - stretch.first] = number[kernels.symbol[part]]
+    return own

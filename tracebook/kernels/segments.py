@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracebook.columns import index_type, parts
 from tracebook.kernels.edit import match_positions
 from tracebook.kernels.sequence import Ints, Kernels
-from tracebook.kernels.steps import Slice, Template
+from tracebook.kernels.steps import Slice
+from tracebook.kernels.template import Template
 
 #: A step at the edge of a chain counts when this share of its kernels is there.
 WHOLE = 0.92
@@ -53,12 +55,19 @@ def place_steps(kernels: Kernels, template: Template, cut: int) -> Placed:
     Returns:
         Template position per kernel and the bounds of whole steps.
     """
-    place = np.full(len(kernels), -1, dtype=np.int32)
+    place = kernels.scratch.empty(len(kernels), index_type(len(template.symbol)))
+    for part in parts(len(kernels)):
+        place[part] = -1
+    edges: dict[int, _Edge] = {}
+    pieces: list[_Piece] = []
     for piece, places in zip(template.slices, template.places, strict=True):
         place[piece.first : piece.end] = places
+        if id(places) not in edges:  # slices that lie alike share their places
+            edges[id(places)] = _edge(places, cut)
+        pieces.append(_Piece(piece.first, piece.end, edges[id(places)]))
     bounds: list[Slice] = []
     cut_off, isolated = 0, 0
-    chains = _chains(template.slices)
+    chains = _chains(pieces)
     long_chain_seen = False
     low = 0
     for number, chain in enumerate(chains):
@@ -74,9 +83,42 @@ def place_steps(kernels: Kernels, template: Template, cut: int) -> Placed:
     return Placed(place, tuple(bounds), cut_off, isolated)
 
 
-def _chains(slices: tuple[Slice, ...]) -> list[list[Slice]]:
+@dataclass(frozen=True)
+class _Edge:
+    """Where a slice that lies along a template crosses the cut.
+
+    Attributes:
+        sound: Whether enough of what belongs in front of the cut is there.
+        first: Kernel of the slice behind the last one in front of the cut.
+        last: Its first kernel at or behind the cut, None where there is none.
+    """
+
+    sound: bool
+    first: int
+    last: int | None
+
+
+@dataclass(frozen=True)
+class _Piece(Slice):
+    """A slice of the template, and where it crosses the cut."""
+
+    edge: _Edge
+
+
+def _edge(places: Ints, cut: int) -> _Edge:
+    """Where a slice with these places crosses the cut."""
+    ahead = (places >= 0) & (places < cut)
+    sound = bool(ahead.sum() >= SOUND * cut)
+    behind = np.flatnonzero(places >= cut)
+    if not len(behind):
+        return _Edge(sound, 0, None)
+    before = np.flatnonzero(ahead[: behind[0]])
+    return _Edge(sound, int(before[-1]) + 1 if len(before) else 0, int(behind[0]))
+
+
+def _chains(slices: list[_Piece]) -> list[list[_Piece]]:
     """Slices that follow each other without a kernel in between."""
-    chains: list[list[Slice]] = []
+    chains: list[list[_Piece]] = []
     for piece in slices:
         if chains and chains[-1][-1].end == piece.first:
             chains[-1].append(piece)
@@ -89,7 +131,7 @@ def _steps_of_chain(
     kernels: Kernels,
     template: Template,
     cut: int,
-    chain: list[Slice],
+    chain: list[_Piece],
     place: Ints,
     free: Slice,
 ) -> tuple[list[Slice], int]:
@@ -166,28 +208,25 @@ def _alike(kernels: Kernels, template: Template, piece: Slice) -> bool:
 
 
 def _boundary(
-    kernels: Kernels, template: Template, place: Ints, piece: Slice, cut: int, low: int
+    kernels: Kernels, template: Template, place: Ints, piece: _Piece, cut: int, low: int
 ) -> int:
     """Index of the first kernel of a slice at or behind the cut.
 
     Kernels that the template does not know and that stand at the cut go to the side of
     the longest pause.
     """
-    places = place[piece.first : piece.end]
-    if ((places >= 0) & (places < cut)).sum() < SOUND * cut:
+    edge = piece.edge
+    if not edge.sound:
         start = _keep_dense_tail(kernels, template, place, piece, cut, low)
         if start is not None:
             return start
-    places = place[piece.first : piece.end]
-    behind = np.flatnonzero(places >= cut)
-    if not len(behind):
+        edge = _edge(place[piece.first : piece.end], cut)
+    if edge.last is None:
         return piece.end
-    last = int(behind[0])
-    before = np.flatnonzero((places[:last] >= 0) & (places[:last] < cut))
-    first = int(before[-1]) + 1 if len(before) else 0
-    if first < last and cut > 0:
-        gaps = kernels.gap_ns[piece.first + first : piece.first + last + 1]
-        last = first + int(gaps.argmax())
+    last = edge.last
+    if edge.first < last and cut > 0:
+        gaps = kernels.gap_ns[piece.first + edge.first : piece.first + last + 1]
+        last = edge.first + int(gaps.argmax())
     return piece.first + last
 
 

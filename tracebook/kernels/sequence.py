@@ -1,35 +1,46 @@
-"""The launch-ordered sequence of one device and process as arrays, and its symbols."""
+"""The launch-ordered sequence of one device and process: one number a kernel, and tables.
+
+Kernels of one name and shape, and of about one duration, have one number. What they share is
+told once for all of them, what is a kernel's own is read in the trace's columns, so that a
+capture of many millions of kernels takes a few bytes for each of them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracebook.columns import Values, index_type, parts
 from tracebook.kernels.classes import CLASSES
+from tracebook.kernels.launches import Launches
+from tracebook.kernels.numbering import Numbering
+from tracebook.kernels.populations import find_populations
+from tracebook.scratch import MEMORY, Scratch
 
 #: Of any width: what numbers a few names or shapes takes as few bytes as will do.
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-#: Durations of one kernel name are taken for two populations where neighbours in the
-#: sorted list differ by more than this factor and both sides are well filled.
-SPLIT_FACTOR = 1.6
-SPLIT_SHARE = 0.004
-SPLIT_TIME_SHARE = 0.005
-SPLIT_LEAST = 3
-SPLIT_WINDOW = 200_000
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-#: Kernels that are hashed at a time, so that what is made meanwhile stays in the cache.
-_CHUNK = 65_536
+#: What a column of SHAPE and the name are multiplied by to make one number of all: odd, and
+#: without pattern.
+_FACTORS = (
+    0xBF58476D1CE4E5B9,
+    0x94D049BB133111EB,
+    0xD6E8FEB86659FD93,
+    0xA0761D6478BD642F,
+    0xE7037ED1A0B428DB,
+    0x8EBC6AF09C88C6E3,
+    0x589965CC75374CC3,
+)
 #: Up to so many numbers between the smallest and the largest id a table is quicker than a search.
 _DENSE_IDS = 1 << 24
-#: Parts of the trace in which two populations of one name have to run side by side.
-SPLIT_PARTS = 16
 #: Short names that stand for any kernel of a library (reference: CUTLASS, cuBLAS).
 SAYS_NOTHING = ["kernel", "kernel2", "device_kernel", "main", "kernel_impl", "global_kernel"]
 #: Classes whose grid follows the length of the context, so that it drifts from step to step.
@@ -40,73 +51,143 @@ CONTEXT_SHAPED = ("attention",)
 class Grids:
     """Grids of kernels, x, y and z as columns; an index gives an array of shape (..., 3)."""
 
-    columns: tuple[Ints, Ints, Ints]
+    columns: tuple[Values, Values, Values]
 
-    def __getitem__(self, index: int | slice | Ints) -> Ints:
+    def __getitem__(self, index: slice | Ints) -> Ints:
         """Grids of some kernels."""
         picked = [np.asarray(column[index], dtype=np.int64) for column in self.columns]
         return np.stack(picked, axis=-1)
 
 
 @dataclass(frozen=True)
-class ByName:
-    """What kernels have by their name, looked up for those that are asked for."""
+class Shared:
+    """What kernels of one code have in common, looked up for those that are asked for.
 
-    of_name: NDArray[Any]
-    name: Ints
+    Attributes:
+        of_code: Value per code.
+        code: Per kernel.
+        count: Kernels per code.
+    """
+
+    of_code: NDArray[Any]
+    code: Ints
+    count: Ints
 
     def __getitem__(self, index: slice | Ints) -> NDArray[Any]:
         """Values of some kernels."""
-        return np.asarray(self.of_name[self.name[index]])
+        return np.asarray(self.of_code[self.code[index]])
+
+    def any(self) -> bool:
+        """Whether a flag is set for a kernel."""
+        return bool(self.of_code[self.count > 0].any())
+
+    def mean(self) -> float:
+        """Share of the kernels for which a flag is set."""
+        return float(self.count[self.of_code].sum() / max(int(self.count.sum()), 1))
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Time that kernels run, ns; an index gives that of some."""
+
+    start_ns: Values
+    end_ns: Values
+
+    def __getitem__(self, index: slice | Ints) -> Ints:
+        """Durations of some kernels."""
+        return np.asarray(self.end_ns[index] - self.start_ns[index])
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Arrays of shape (kernels,) in launch order, one device and process.
+    """The kernels of one device and process in launch order.
 
-    `shape_symbol` compares (name, grid, block) for equality; `symbol` also separates
-    clearly different durations of one shape, which is all there is where names and
-    grids say nothing. `kernel_class` indexes CLASSES. `name` numbers the names of
-    `name_ids` and `classes` (one per name).
-    `gap_ns` is the time before the kernel in which nothing ran.
+    An index gives the values of some kernels: kernels.grid[:10].
+
+    Attributes:
+        frame: KERNEL_SCHEMA, all kernels of the trace.
+        rows: Rows of `frame` that belong to the device and process, None for all.
+        order: Position among `rows` of each kernel in launch order, None where it is the same.
+        code: Number of name, shape and population of durations, per kernel.
+        symbol: The same where kernels that replace each other have one number.
+        count: Kernels per symbol.
+        busy_ns: Sum of durations per symbol.
+        before_ns: Sum of the durations of all kernels in front of each, and of all.
+        gap_ns: Time before each kernel in which nothing ran.
+        shape_symbol: Equal where name, grid and block are.
+        kernel_class: Indexes CLASSES.
+        name: Numbers the names of `name_ids`.
     """
 
     frame: pl.DataFrame
+    rows: Ints | None
+    order: Ints | None
+    code: Ints
     symbol: Ints
-    shape_symbol: Ints
-    kernel_class: Ints
-    duration_ns: Floats
-    start_ns: Ints
-    end_ns: Ints
-    gap_ns: Floats
-    launch: Ints
+    count: Ints
+    busy_ns: Floats
+    before_ns: Ints
+    start_ns: Values
+    end_ns: Values
+    duration_ns: Durations
+    gap_ns: Values
+    launch: Launches
     in_graph: Bools
     grid: Grids
-    prefill: Bools
-    autotune: Bools
-    step_marker: ByName
-    train: Bools
-    base_name: ByName
+    shape_symbol: Shared
+    kernel_class: Shared
+    prefill: Shared
+    autotune: Shared
+    step_marker: Shared
+    train: Shared
+    base_name: Shared
+    name: Shared
     empty_base_names: Ints
     names: dict[int, str]
-    name: Ints
     name_ids: Ints
+    scratch: Scratch = MEMORY
 
     def __len__(self) -> int:
         """Number of kernels."""
-        return len(self.symbol)
+        return len(self.code)
+
+    def renamed(self, alias: Ints) -> Kernels:
+        """The same with other symbols: `alias` has one for each, below its own length."""
+        symbol = self.scratch.empty(len(self), self.symbol.dtype)
+        for part in parts(len(self)):
+            symbol[part] = alias[self.symbol[part]]
+        count = np.bincount(alias, weights=self.count, minlength=len(alias)).astype(np.int64)
+        busy_ns = np.zeros(len(alias))
+        np.add.at(busy_ns, alias, self.busy_ns)
+        return replace(self, symbol=symbol, count=count, busy_ns=busy_ns)
+
+    def busy_between(self, first: int, end: int) -> int:
+        """Sum of the durations of kernels [first, end), ns."""
+        return int(self.before_ns[end] - self.before_ns[first])
 
 
-def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFrame) -> Kernels:
-    """Turn launch-ordered rows into arrays.
-
-    What is the same for all kernels of a name is looked up by name.
+def build_kernels(
+    frame: pl.DataFrame,
+    launches: Launches,
+    classes: pl.DataFrame,
+    names: pl.DataFrame,
+    *,
+    rows: Ints | None = None,
+    scratch: Scratch = MEMORY,
+) -> Kernels:
+    """Number the kernels of one device and process, and tell what those of a number share.
 
     Args:
-        ordered: KERNEL_SCHEMA with `launch` and `in_graph`, in launch order.
+        frame: KERNEL_SCHEMA, sorted by start.
+        launches: The order of launch of its `rows`.
         classes: CLASS_SCHEMA.
         names: NAME_SCHEMA.
+        rows: Those of the device and process, None for all.
+        scratch: Where arrays of one value per kernel go.
     """
+    at, order = rows, launches.order
+    if order is not None:
+        at = order if rows is None else _picked(rows, order, scratch)
     known = names.join(
         classes.select("name_id", "kernel_class", "marker"),
         on="name_id",
@@ -114,56 +195,67 @@ def build_kernels(ordered: pl.DataFrame, classes: pl.DataFrame, names: pl.DataFr
         maintain_order="left",
     )
     name_ids = known["name_id"].to_numpy()
-    # Of the width that numpy looks up by, for as long as much is looked up.
-    name = _positions(ordered["name_id"].to_numpy(), name_ids)
-    code = {name: number for number, name in enumerate(CLASSES)}
-    class_of_name = known["kernel_class"].replace_strict(code, return_dtype=pl.Int8).to_numpy()
+    number = {name: number for number, name in enumerate(CLASSES)}
+    class_of_name = known["kernel_class"].replace_strict(number, return_dtype=pl.Int8).to_numpy()
     marker = known["marker"].fill_null("")
-    base = known["short_name"].rank("dense").fill_null(0).cast(pl.Int32).to_numpy()
-
-    def marked(word: str) -> Bools:
-        flags = (marker == word).to_numpy()
-        return flags[name] if flags.any() else np.zeros(len(name), dtype=bool)
-
+    base_of_name = known["short_name"].rank("dense").fill_null(0).cast(pl.Int32).to_numpy()
     drifts = np.isin(np.array(CLASSES)[class_of_name], CONTEXT_SHAPED)
-    shape_symbol = _number_shapes(ordered, name, drifts)
-    start, end = ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()
-    duration = (end - start).astype(np.float64)
-    narrow = name.astype(np.int32)
-    x, y, z = (ordered[f"grid_{axis}"].fill_null(0).to_numpy() for axis in "xyz")
+    start, end = (Values(frame[column], at=at) for column in ("start_ns", "end_ns"))
+    duration_ns = Durations(start, end)
+    coded = _code(_shapes(frame, at, name_ids, drifts, scratch), duration_ns, scratch)
+
+    def shared(of_name: NDArray[Any]) -> Shared:
+        return Shared(of_name[coded.name], coded.code, coded.count)
+
+    x, y, z = (Values(frame[f"grid_{axis}"], at=at) for axis in "xyz")
     return Kernels(
-        frame=ordered,
-        symbol=split_by_duration(shape_symbol, duration),
-        shape_symbol=shape_symbol,
-        kernel_class=class_of_name[name],
-        duration_ns=duration,
+        frame=frame,
+        rows=rows,
+        order=order,
+        code=coded.code,
+        symbol=coded.code,
+        count=coded.count,
+        busy_ns=coded.busy_ns,
+        before_ns=coded.before_ns,
         start_ns=start,
         end_ns=end,
-        gap_ns=_idle_before(start, end),
-        launch=ordered["launch"].to_numpy(),
-        in_graph=ordered["in_graph"].to_numpy(),
+        duration_ns=duration_ns,
+        gap_ns=Values(_idle_before(frame, rows, scratch), at=order),
+        launch=launches,
+        in_graph=launches.in_graph,
         grid=Grids((x, y, z)),
-        prefill=marked("prefill"),
-        autotune=marked("autotune"),
-        step_marker=ByName((marker == "step").to_numpy(), narrow),
-        train=marked("train"),
-        base_name=ByName(base, narrow),
+        shape_symbol=Shared(coded.shape, coded.code, coded.count),
+        kernel_class=shared(class_of_name),
+        prefill=shared((marker == "prefill").to_numpy()),
+        autotune=shared((marker == "autotune").to_numpy()),
+        step_marker=shared((marker == "step").to_numpy()),
+        train=shared((marker == "train").to_numpy()),
+        base_name=shared(base_of_name),
+        name=shared(np.arange(len(name_ids))),
         empty_base_names=_empty_base_names(names),
         names=dict(names.select("name_id", "name").iter_rows()),
-        name=narrow,
         name_ids=name_ids,
+        scratch=scratch,
     )
 
 
-def _positions(ids: Ints, known: Ints) -> NDArray[np.intp]:
-    """Position of each id among the known ones."""
+def _picked(rows: Ints, order: Ints, scratch: Scratch) -> Ints:
+    """Rows in launch order."""
+    picked = scratch.empty(len(order), rows.dtype)
+    for part in parts(len(order)):
+        picked[part] = rows[order[part]]
+    return picked
+
+
+def _places(known: Ints) -> Callable[[Ints], Ints]:
+    """What finds the position of ids among the known ones."""
     lowest, highest = int(known.min(initial=0)), int(known.max(initial=0))
     if highest - lowest < _DENSE_IDS:  # those of an export are: its strings are numbered
-        table = np.zeros(highest - lowest + 1, dtype=np.intp)
+        table = np.zeros(highest - lowest + 1, dtype=np.int64)
         table[known - lowest] = np.arange(len(known))
-        return table[ids - lowest] if lowest else table[ids]
+        return lambda ids: table[ids - lowest] if lowest else table[ids]
     order = np.argsort(known)
-    return order[np.searchsorted(known[order], ids)]
+    return lambda ids: order[np.searchsorted(known[order], ids)]
 
 
 def _empty_base_names(names: pl.DataFrame) -> Ints:
@@ -173,108 +265,90 @@ def _empty_base_names(names: pl.DataFrame) -> Ints:
     return empty["base"].unique().to_numpy().astype(np.int64)
 
 
-def _number_shapes(ordered: pl.DataFrame, name: Ints, drifts: Bools) -> NDArray[np.int32]:
-    """A number per kernel, equal where name, grid and block are; numbered by first occurrence.
+@dataclass(frozen=True)
+class _Shapes:
+    """Number of name and shape per kernel, by first occurrence, and the name per number."""
+
+    number: Ints
+    name: Ints
+
+
+def _shapes(
+    frame: pl.DataFrame, at: Ints | None, name_ids: Ints, drifts: Bools, scratch: Scratch
+) -> _Shapes:
+    """Number kernels by name, grid and block.
 
     Where the grid drifts, which a name tells, it counts for nothing. Kernels are compared by
     a 64-bit hash: with a few thousand distinct shapes two that collide are less likely than a
     memory error.
     """
     # A missing value is none that a grid can have.
-    sizes = [ordered[column].fill_null(-1).to_numpy() for column in SHAPE]
-    key = np.zeros(len(name), dtype=np.uint64)
-    for first in range(0, len(name), _CHUNK):
-        part = slice(first, first + _CHUNK)
-        for size in sizes:
-            _mix(key[part], size[part])
-        key[part][drifts[name[part]]] = 0
-        _mix(key[part], name[part])
-    keys = pl.DataFrame({"key": key})
-    distinct = keys.unique(maintain_order=True).with_row_index("number")
-    joined = keys.join(distinct, on="key", how="left", maintain_order="left")
-    return joined["number"].to_numpy().astype(np.int32)
+    sizes = [Values(frame[column], -1, at) for column in SHAPE]
+    ids, place = Values(frame["name_id"], at=at), _places(name_ids)
+    number = scratch.empty(len(ids), np.int32)
+    numbering, names = Numbering(), []
+    for part in parts(len(ids)):
+        name = place(ids[part])
+        key = np.zeros(len(name), dtype=np.uint64)
+        for size, factor in zip(sizes, _FACTORS, strict=False):
+            key += size[part].astype(np.uint64) * np.uint64(factor)
+        if drifts.any():
+            key[drifts[name]] = 0
+        key += name.astype(np.uint64) * np.uint64(_FACTORS[-1])
+        known = len(numbering)
+        number[part] = numbering.number(key)
+        if len(numbering) > known:
+            new = number[part] >= known
+            names.append(name[new][np.unique(number[part][new], return_index=True)[1]])
+    return _Shapes(number, np.concatenate([np.zeros(0, np.int64), *names]))
 
 
-def _mix(key: NDArray[np.uint64], value: Ints) -> None:
-    """Fold one more column into a hash, in place (the finish of splitmix64)."""
-    key += value.astype(np.uint32)  # the same bits, also of a negative number
-    key *= np.uint64(0xBF58476D1CE4E5B9)
-    key ^= key >> np.uint64(31)
-    key *= np.uint64(0x94D049BB133111EB)
-    key ^= key >> np.uint64(29)
+@dataclass(frozen=True)
+class _Coded:
+    """Kernels by code: see `Kernels`; shape and name are per code."""
+
+    code: Ints
+    before_ns: Ints
+    count: Ints
+    busy_ns: Floats
+    shape: Ints
+    name: Ints
 
 
-def _idle_before(start: Ints, end: Ints) -> Floats:
-    """Idle time before each kernel, in time order, given back in launch order."""
-    order: Ints | None = None
-    if not bool((start[1:] >= start[:-1]).all()):
-        order = np.lexsort((end, start))
-        start, end = start[order], end[order]
-    gap = np.zeros(len(start))
-    pause = start[1:] - np.maximum.accumulate(end)[:-1]
-    gap[1:] = np.maximum(0, pause)
-    if order is None:
-        return gap
-    placed = np.empty_like(gap)
-    placed[order] = gap
-    return placed
+def _code(shapes: _Shapes, duration_ns: Durations, scratch: Scratch) -> _Coded:
+    """Divide shapes by duration, and add up what kernels of one code take."""
+    length = len(shapes.number)
+    populations = find_populations(shapes.number, duration_ns, len(shapes.name))
+    shape = np.repeat(np.arange(len(shapes.name)), populations.groups)
+    code = scratch.empty(length, index_type(len(shape)))
+    before_ns = scratch.empty(length + 1, np.int64)
+    before_ns[:1] = 0
+    count = np.zeros(len(shape), dtype=np.int64)
+    busy_ns = np.zeros(len(shape), dtype=np.float64)
+    for part in parts(length):
+        duration = duration_ns[part]
+        own = populations.symbols(shapes.number[part], duration)
+        code[part] = own
+        count += np.bincount(own, minlength=len(shape))
+        busy_ns += np.bincount(own, weights=duration, minlength=len(shape))
+        running = before_ns[part.start + 1 : part.stop + 1]
+        np.cumsum(duration, out=running)
+        running += before_ns[part.start]
+    return _Coded(code, before_ns, count, busy_ns, shape, shapes.name[shape])
 
 
-def split_by_duration(shape_symbol: Ints, duration_ns: Floats) -> Ints:
-    """Refine symbols where one shape has clearly separate durations (any number of groups).
-
-    Populations are told apart on a window from the middle of the trace, then every kernel
-    is assigned by the limits found there.
-    """
-    if not len(shape_symbol):
-        return shape_symbol
-    spare = max(0, len(shape_symbol) - SPLIT_WINDOW) // 2
-    window = slice(spare, spare + SPLIT_WINDOW)
-    limits = _population_limits(shape_symbol[window], duration_ns[window])
-    groups = np.ones(int(shape_symbol.max()) + 1, dtype=np.int32)
-    for shape, _ in limits:
-        groups[shape] += 1
-    first = np.cumsum(groups, dtype=np.int32) - groups
-    symbol = first[shape_symbol]
-    # Limits of one shape rise, so one test each counts those that a duration reaches.
-    for shape, limit in limits:
-        symbol[(shape_symbol == shape) & (duration_ns >= limit)] += 1
-    return symbol
-
-
-def _population_limits(shape_symbol: Ints, duration_ns: Floats) -> list[tuple[int, float]]:
-    """Pairs (shape, shortest duration of its next population)."""
-    order = np.lexsort((duration_ns, shape_symbol))
-    shape, duration = shape_symbol[order], duration_ns[order]
-    log = np.log(np.maximum(duration, 1.0))
-    first = np.flatnonzero(np.diff(shape, prepend=shape[0] - 1))
-    count = np.diff(np.append(first, len(shape)))
-    jump = np.diff(log, prepend=log[0]) > np.log(SPLIT_FACTOR)
-    jump[first] = True
-    # A group too small to be a population of its own joins the one below it: it needs its
-    # share of the kernels of that name, or of all time (a head is rare and long).
-    edges = np.flatnonzero(jump)
-    size = np.diff(np.append(edges, len(shape)))
-    owner = np.searchsorted(first, edges, side="right") - 1
-    time = np.add.reduceat(duration, edges)
-    heavy = time >= SPLIT_TIME_SHARE * duration.sum()
-    own = (size >= SPLIT_LEAST) & (heavy | (size >= SPLIT_SHARE * count[owner]))
-    keep = own & np.append(True, own[:-1]) & ~np.isin(edges, first)
-    ends = np.append(edges[1:], len(shape))
-    parts = min(SPLIT_PARTS, 1 + len(shape) // 64)
-    part = order * parts // len(shape)
-    return [
-        (int(shape[edges[i]]), float(duration[edges[i]]))
-        for i in np.flatnonzero(keep)
-        if _side_by_side(part[edges[i - 1] : edges[i]], part[edges[i] : ends[i]])
-    ]
-
-
-def _side_by_side(low: Ints, high: Ints) -> bool:
-    """Whether two populations run in the same parts of the trace.
-
-    Those of two roles do; the same role before and after a drop of the clock does not.
-    """
-    low_parts, high_parts = np.unique(low), np.unique(high)
-    shared = len(np.intersect1d(low_parts, high_parts))
-    return shared >= 0.5 * min(len(low_parts), len(high_parts))
+def _idle_before(frame: pl.DataFrame, rows: Ints | None, scratch: Scratch) -> Ints:
+    """Idle time before each kernel, by start."""
+    start, end = (Values(frame[column], at=rows) for column in ("start_ns", "end_ns"))
+    gap = scratch.empty(len(start), np.int64)
+    reached: int | None = None
+    for part in parts(len(start)):
+        begun = start[part]
+        latest = np.empty(len(begun) + 1, dtype=np.int64)
+        latest[0] = begun[0] if reached is None else reached
+        latest[1:] = end[part]
+        np.maximum.accumulate(latest, out=latest)
+        np.subtract(begun, latest[:-1], out=gap[part])
+        np.maximum(gap[part], 0, out=gap[part])
+        reached = int(latest[-1])
+    return gap

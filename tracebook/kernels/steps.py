@@ -1,9 +1,7 @@
-"""Steps: slices of the launch sequence that repeat, their kinds, and one template.
+"""Steps: slices of the launch sequence that repeat, and their kinds.
 
 A period gives anchors, anchors cut the sequence into slices, slices with nearly
-the same kernels are one kind. The steady kind is described by a template, its
-usual sequence; every slice of that kind is laid along it, so that all later work
-is done once per template position and not once per kernel.
+the same kernels are one kind.
 """
 
 from __future__ import annotations
@@ -31,8 +29,6 @@ LONG_SHARE = 0.02
 MOSTLY_BROKEN = 0.6
 #: A slice whose length is this far from the period is no step.
 LENGTH_SLACK = 0.35
-#: A kernel belongs to the template when this share of the slices has it.
-MAJORITY = 0.5
 MOST_EDITS_SHARE = 0.2
 
 
@@ -52,28 +48,7 @@ class Kind:
 
     def time_ns(self, kernels: Kernels) -> float:
         """Sum of kernel durations."""
-        return float(sum(kernels.duration_ns[s.first : s.end].sum() for s in self.slices))
-
-
-@dataclass(frozen=True)
-class Template:
-    """The usual sequence of a kind and how its slices lie along it.
-
-    Attributes:
-        symbol: Symbols of the positions, shape (positions,).
-        source: Index into the launch sequence of one kernel per position.
-        slices: The slices laid along the template.
-        places: Per slice, the position of each of its kernels or -1.
-        duration_ns: Median duration per position.
-        gap_ns: Median idle time before the kernel at the position.
-    """
-
-    symbol: Ints
-    source: Ints
-    slices: tuple[Slice, ...]
-    places: tuple[Ints, ...]
-    duration_ns: Floats
-    gap_ns: Floats
+        return float(sum(kernels.busy_between(s.first, s.end) for s in self.slices))
 
 
 def cut_slices(length: int, anchors: Sequence[Anchor], period: int) -> list[Slice]:
@@ -135,15 +110,14 @@ def sort_kinds(kernels: Kernels, slices: Sequence[Slice]) -> list[Kind]:
     """Group slices by the kernels they hold (not their order), most frequent first."""
     if not slices:
         return []
-    symbols = int(kernels.symbol.max()) + 1
-    long = _long_symbols(kernels, slices, symbols)
-    groups: dict[bytes, list[Slice]] = {}
-    for piece in slices:
-        part = slice(piece.first, piece.end)
-        key = kernels.symbol[part].tobytes() + kernels.in_graph[part].tobytes()
-        groups.setdefault(key, []).append(piece)
+    symbols = len(kernels.count)
+    long = _long_symbols(kernels, slices)
+    number, examples = number_slices(slices, kernels.symbol, kernels.in_graph)
+    groups: list[list[Slice]] = [[] for _ in examples]
+    for piece, own in zip(slices, number, strict=True):
+        groups[own].append(piece)
     leaders: list[tuple[Ints, bool, list[Slice]]] = []
-    for members in sorted(groups.values(), key=lambda m: (-len(m), m[0].first)):
+    for members in sorted(groups, key=lambda m: (-len(m), m[0].first)):
         piece = members[0]
         bag = np.bincount(kernels.symbol[piece.first : piece.end], minlength=symbols)
         # Eager and captured runs of the same kernels are two kinds: their gaps differ.
@@ -160,15 +134,40 @@ def sort_kinds(kernels: Kernels, slices: Sequence[Slice]) -> list[Kind]:
     return sorted(kinds, key=lambda kind: (-len(kind.slices), kind.slices[0].first))
 
 
-def _long_symbols(kernels: Kernels, slices: Sequence[Slice], symbols: int) -> Bools:
+def number_slices(slices: Sequence[Slice], *columns: Ints | Bools) -> tuple[list[int], list[Slice]]:
+    """Number slices by what they hold, so that equal numbers mean equal contents.
+
+    Returns:
+        The number of each slice, by first occurrence, and a slice of each number.
+    """
+    numbers: dict[int, list[int]] = {}  # a hash finds candidates, the contents decide
+    examples: list[Slice] = []
+    result: list[int] = []
+
+    def contents(piece: Slice) -> list[bytes]:
+        return [column[piece.first : piece.end].tobytes() for column in columns]
+
+    for piece in slices:
+        own = contents(piece)
+        key = hash(tuple(own))
+        for number in numbers.get(key, []):
+            if contents(examples[number]) == own:
+                break
+        else:
+            number = len(examples)
+            examples.append(piece)
+            numbers.setdefault(key, []).append(number)
+        result.append(number)
+    return result, examples
+
+
+def _long_symbols(kernels: Kernels, slices: Sequence[Slice]) -> Bools:
     """Symbols whose single kernel takes so much of a step that its number matters.
 
     One more output layer is one more draft pass, however few kernels that is.
     """
-    count = np.bincount(kernels.symbol, minlength=symbols)
-    total = np.bincount(kernels.symbol, weights=kernels.duration_ns, minlength=symbols)
-    step = float(np.median([kernels.duration_ns[s.first : s.end].sum() for s in slices]))
-    return np.asarray(total / np.maximum(count, 1) > LONG_SHARE * step)
+    step = float(np.median([kernels.busy_between(s.first, s.end) for s in slices]))
+    return np.asarray(kernels.busy_ns / np.maximum(kernels.count, 1) > LONG_SHARE * step)
 
 
 def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
@@ -178,14 +177,13 @@ def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
     around it, while another batch size changes nearly everything.
 
     Returns:
-        New symbols for all kernels, None where no two kinds differ in tactics only.
+        A symbol for each symbol, None where no two kinds differ in tactics only.
     """
     if len(kinds) < 2:
         return None
-    symbols = int(kernels.symbol.max()) + 1
+    symbols = len(kernels.count)
     alias = np.arange(symbols)
-    by_row = np.zeros(symbols, dtype=bool)
-    by_row[kernels.symbol] = np.isin(CLASSES, ROW_CLASSES)[kernels.kernel_class]
+    by_row = np.isin(CLASSES, ROW_CLASSES)[kernels.kernel_class.of_code]
     main = _mean_bag(kernels, kinds[0], symbols)
     for other in kinds[1:]:
         bag = _mean_bag(kernels, other, symbols)
@@ -198,12 +196,15 @@ def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
         if come.any() and gone.any() and bag[come].sum() <= MOST_TACTICS * size:
             for old, new in _substitutes(kernels, kinds[0], other, gone, come):
                 alias[new] = alias[old]
-    return None if (alias == np.arange(symbols)).all() else alias[kernels.symbol]
+    return None if (alias == np.arange(symbols)).all() else alias
 
 
 def _mean_bag(kernels: Kernels, kind: Kind, symbols: int) -> Floats:
-    bags = [np.bincount(kernels.symbol[s.first : s.end], minlength=symbols) for s in kind.slices]
-    return np.asarray(np.mean(bags, axis=0))
+    """How many kernels of each symbol a slice of a kind has, on average."""
+    bag = np.zeros(symbols, dtype=np.int64)
+    for s in kind.slices:
+        bag += np.bincount(kernels.symbol[s.first : s.end], minlength=symbols)
+    return np.asarray(bag / len(kind.slices))
 
 
 def _substitutes(
@@ -213,7 +214,7 @@ def _substitutes(
     first, second = main.slices[len(main.slices) // 2], other.slices[len(other.slices) // 2]
     a = kernels.symbol[first.first : first.end]
     b = kernels.symbol[second.first : second.end]
-    hidden = int(kernels.symbol.max()) + 1
+    hidden = len(kernels.count)
     places = match_positions(
         np.where(gone[a], hidden, a), np.where(come[b], hidden, b), int(MOST_EDITS_SHARE * len(a))
     )
@@ -228,102 +229,3 @@ def _substitutes(
         if agreeing >= 0.8 * counted.total():
             pairs.append((old, new))
     return pairs
-
-
-def build_template(kernels: Kernels, kind: Kind) -> Template:
-    """Find the usual sequence of a kind and lay every slice along it."""
-    sequences = [kernels.symbol[s.first : s.end] for s in kind.slices]
-    source = _medoid(sequences, kind.slices)
-    symbol = kernels.symbol[source]
-    for _ in range(2):
-        places = _lay_along(symbol, sequences)
-        changed = _majority(symbol, source, kind.slices, sequences, places)
-        if changed is None:
-            break
-        source = changed
-        symbol = kernels.symbol[source]
-    places = _lay_along(symbol, sequences)
-    laid = [i for i, place in enumerate(places) if place is not None]
-    slices = tuple(kind.slices[i] for i in laid)
-    found = tuple(p for p in places if p is not None)
-    return Template(
-        symbol=symbol,
-        source=source,
-        slices=slices,
-        places=found,
-        duration_ns=_medians(kernels.duration_ns, slices, found, len(symbol)),
-        gap_ns=_medians(kernels.gap_ns, slices, found, len(symbol)),
-    )
-
-
-def _medoid(sequences: Sequence[Ints], slices: Sequence[Slice]) -> Ints:
-    """Kernel indices of the most frequent sequence, or of the one nearest to the others."""
-    counts = Counter(sequence.tobytes() for sequence in sequences)
-    usual, times = counts.most_common(1)[0]
-    if times == 1 and len(sequences) > 2:
-        symbols = max(int(s.max()) for s in sequences) + 1
-        bags = np.array([np.bincount(s, minlength=symbols) for s in sequences])
-        middle = np.median(bags, axis=0)
-        usual = sequences[int(np.abs(bags - middle).sum(axis=1).argmin())].tobytes()
-    index = next(i for i, s in enumerate(sequences) if s.tobytes() == usual)
-    return np.arange(slices[index].first, slices[index].end)
-
-
-def _lay_along(symbol: Ints, sequences: Sequence[Ints]) -> list[Ints | None]:
-    """Match each sequence with the template, each distinct one once."""
-    most = max(8, int(MOST_EDITS_SHARE * len(symbol)))
-    known: dict[bytes, Ints | None] = {}
-    result: list[Ints | None] = []
-    for sequence in sequences:
-        key = sequence.tobytes()
-        if key not in known:
-            known[key] = match_positions(symbol, sequence, most)
-        result.append(known[key])
-    return result
-
-
-def _majority(
-    symbol: Ints,
-    source: Ints,
-    slices: Sequence[Slice],
-    sequences: Sequence[Ints],
-    places: Sequence[Ints | None],
-) -> Ints | None:
-    """A better template: insertions most slices have, without positions few have; None if same."""
-    usable = [i for i, place in enumerate(places) if place is not None]
-    present = np.zeros(len(symbol))
-    inserted: Counter[tuple[int, int, int]] = Counter()
-    example: dict[tuple[int, int, int], int] = {}
-    for i in usable:
-        place = places[i]
-        assert place is not None
-        present[place[place >= 0]] += 1
-        last, run = -1, 0
-        for j in np.flatnonzero(place < 0).tolist():
-            before = int(place[:j].max(initial=-1))
-            run = run + 1 if before == last else 0
-            last = before
-            key = (before, run, int(sequences[i][j]))
-            inserted[key] += 1
-            example.setdefault(key, slices[i].first + j)
-    needed = MAJORITY * len(usable)
-    extra = sorted(key for key, count in inserted.items() if count > needed)
-    keep = present >= needed
-    if not extra and keep.all():
-        return None
-    merged = [((int(p), -1), int(source[p])) for p in np.flatnonzero(keep)]
-    merged += [((before, run), example[(before, run, s)]) for before, run, s in extra]
-    return np.array([index for _, index in sorted(merged)], dtype=np.int64)
-
-
-def _medians(
-    values: Floats, slices: Sequence[Slice], places: Sequence[Ints], positions: int
-) -> Floats:
-    """Median over the slices per template position."""
-    table = np.full((len(slices), positions), np.nan)
-    for row, (piece, place) in enumerate(zip(slices, places, strict=True)):
-        on = place >= 0
-        table[row, place[on]] = values[piece.first : piece.end][on]
-    missing = np.isnan(table).all(axis=0)
-    table[:, missing] = 0.0
-    return np.asarray(np.nanmedian(table, axis=0))

@@ -1,0 +1,79 @@
+"""Columns of a trace, read by part: the trace may be larger than memory.
+
+What is as long as the trace lies in its own columns or in arrays of its scratch; what is
+made on the way is made for one part at a time, which also keeps it in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Ints = NDArray[np.integer]
+
+#: Kernels that are worked on at a time.
+CHUNK = 65_536
+
+
+def parts(length: int, first: int = 0) -> Iterator[slice]:
+    """Slices of at most CHUNK that cover [first, length) in order."""
+    for begin in range(first, length, CHUNK):
+        yield slice(begin, min(begin + CHUNK, length))
+
+
+def index_type(length: int) -> type[np.signedinteger[Any]]:
+    """The narrowest type that numbers so many things, and -1 for none."""
+    if length < 2**15:
+        return np.int16
+    return np.int32 if length < 2**31 else np.int64
+
+
+def distinct(column: pl.Series) -> list[Any]:
+    """Distinct values of a column that has few of them, in order; nulls left out."""
+    least = column.min()
+    if least == column.max():  # as nearly always, and without a copy
+        return [] if least is None else [least]
+    found = [column[part].unique() for part in parts(len(column))]
+    return pl.concat(found).drop_nulls().unique().sort().to_list()
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """A column of integers in some order; an index gives an array of a part of it.
+
+    Attributes:
+        source: The column as the trace has it, or an array.
+        missing: What a null is read as.
+        at: Row of each value, None where values are in the order of the rows.
+    """
+
+    source: pl.Series | Ints
+    missing: int = 0
+    at: Ints | None = None
+    _array: Ints | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Look at a column without a copy where that can be done."""
+        if isinstance(self.source, pl.Series):
+            whole = self.source.null_count() == 0 and self.source.n_chunks() == 1
+            array = self.source.to_numpy() if whole else None
+        else:
+            array = self.source
+        object.__setattr__(self, "_array", array)
+
+    def __len__(self) -> int:
+        """Number of values."""
+        return len(self.source if self.at is None else self.at)
+
+    def __getitem__(self, index: slice | Ints) -> Ints:
+        """Values of a part, nulls replaced."""
+        rows = index if self.at is None else self.at[index]
+        if self._array is not None:
+            return self._array[rows]
+        assert isinstance(self.source, pl.Series)
+        return self.source[rows].fill_null(self.missing).to_numpy()
