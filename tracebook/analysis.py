@@ -32,6 +32,7 @@ from tracebook.importers.nvtx import read_scopes
 from tracebook.kernels.attempts import Alternatives
 from tracebook.kernels.label import label_kernels
 from tracebook.kernels.labels import Labelled
+from tracebook.kernels.notdecode import check_tokens
 from tracebook.kernels.nvtx import NvtxAgreement, compare_scopes
 from tracebook.machine import Machine, resolve_machine
 from tracebook.notices import Notice
@@ -184,6 +185,8 @@ def examine_trace(
     )
     if labelled.device != device:
         machine = _machine(trace, labelled.device, run)
+    if labelled.kinds and (labelled.verdict is None or not labelled.verdict.bytes_trusted):
+        notices += tuple(check_tokens(labelled.kinds[0], run.batch))
     # Of several devices or processes the labels tell which one was taken.
     capture = [n for n in capture_notices(trace) if not n.code.startswith("several_")]
     planned = labelled.plan.notices if labelled.plan is not None else ()

@@ -37,6 +37,9 @@ CEILING_PCT = 103.0
 #: Idle share of the wall time above which the GPU is not what the run waits for.
 MOSTLY_IDLE = 0.5
 
+#: Methods that draft one token a pass.
+IN_PASSES = ("mtp", "eagle3", "draft_model")
+
 #: A mean step so much longer than the median one: a few steps stalled.
 STALLED = 1.1
 
@@ -55,6 +58,7 @@ def cautions(report: Report, labelled: Labelled, machine: Machine) -> Report:
         *_about_unclassified(report),
         *_about_tokens(report),
         *_about_rows(report, labelled),
+        *_about_ranks(report, labelled),
         *_about_yield(report),
     ]
     return replace(report, warnings=tuple(dict.fromkeys(found)))
@@ -289,10 +293,14 @@ def _about_rows(report: Report, labelled: Labelled) -> list[Notice]:
     """Whether batch and draft tokens agree with the grids of row-wise kernels.
 
     Engines pad a batch to the next size that they captured a graph for: 1, 2, 4, and
-    multiples of 8 (vLLM, SGLang).
+    multiples of 8 (vLLM, SGLang). Norms alone are asked only where drafts come in one pass or
+    not at all: passes one after the other are counted, and may grow a tree, which the target
+    verifies with more tokens than there were passes.
     """
-    grids = labelled.kinds[0].row_grids if labelled.kinds else ()
     run, said = report.run, _most_tokens(report.run)
+    kind = labelled.kinds[0] if labelled.kinds else None
+    in_passes = run.draft_method in IN_PASSES
+    grids = () if kind is None else kind.row_grids or (() if in_passes else kind.norm_grids)
     if not grids or said is None:
         return []
     padded = said if said <= 2 else 4 if said <= 4 else -(-said // 8) * 8
@@ -307,6 +315,29 @@ def _about_rows(report: Report, labelled: Labelled) -> list[Notice]:
             f"The norms of a step work on {grids[0]} tokens at once; {words} makes {said}.",
             "Give --batch and --draft-tokens as they were in the run, unless the engine fills "
             "up its batches. State, caches and tokens/s go by them.",
+        )
+    ]
+
+
+def _about_ranks(report: Report, labelled: Labelled) -> list[Notice]:
+    """Ranks that nothing confirms, where one rank alone could have read all bytes in this time.
+
+    Without names a collective cannot be told from other kernels, and times only tell ratios.
+    """
+    plan, verdict, peak = labelled.plan, labelled.verdict, report.machine.bandwidth_gbps
+    if plan is None or verdict is None or plan.ranks == 1 or peak is None:
+        return []
+    named = labelled.kernels.labels["kernel_class"].is_in(["comm", "gemm"]).any()
+    alone = not any(notice.code == "several_processes" for notice in labelled.notices)
+    if named or not alone or verdict.fitted_gbps * plan.ranks > peak:
+        return []
+    return [
+        Notice(
+            "ranks_unconfirmed",
+            f"{plan.ranks} tensor-parallel ranks were said, but one device runs in this capture "
+            "and its kernels have no names that tell of collectives. At these times one rank "
+            f"alone could have read all bytes, at {verdict.fitted_gbps * plan.ranks:,.0f} GB/s.",
+            "Leave out --tensor-parallel if the model was not shared.",
         )
     ]
 

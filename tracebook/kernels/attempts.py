@@ -16,26 +16,22 @@ from tracebook.checkpoint.plan import Plan
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.align import Column
 from tracebook.kernels.classes import CLASSES
+from tracebook.kernels.collectives import check_ranks, has_collectives, ranks_in_names
 from tracebook.kernels.fit import Fit, fit_plan
 from tracebook.kernels.kinds import Choice, choose_kinds
 from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import Marks, marks_of_fit
+from tracebook.kernels.notdecode import check_drafter_alone, check_fitted, check_structure
 from tracebook.kernels.period import AS_GOOD, find_periods
 from tracebook.kernels.refusal import RECORD, busy_ns, floor_ns, no_decode
 from tracebook.kernels.search import find_kinds
 from tracebook.kernels.selfcheck import check_layers
-from tracebook.kernels.sequence import Bools, Kernels
+from tracebook.kernels.sequence import Bools, Ints, Kernels
 from tracebook.kernels.steps import Kind
 from tracebook.kernels.structure import marks_of_structure
 from tracebook.kernels.template import Template, build_template
 from tracebook.kernels.variants import read_orders
-from tracebook.kernels.verdict import (
-    PREFILL_RATIO,
-    judge,
-    off_share,
-    target_over_output,
-    unmatched_share,
-)
+from tracebook.kernels.verdict import judge, off_share, unmatched_share
 from tracebook.notices import Notice
 
 Alternatives = Callable[[], Sequence[Plan]]
@@ -61,7 +57,8 @@ AS_GOOD_WITH_PLAN = 0.75
 GOOD = 0.93
 #: Another plan must fit better by this much before it is believed.
 BETTER = 0.03
-#: With less of its bytes found, the kernels are not those of the plan
+#: With less of its bytes found, the kernels are not those of the plan; nor are layers half as
+#: many: a model of a pair that was cut down for drafting often has just half.
 FOREIGN = 0.5
 #: Where not even structure helps, less than this means that a part of the model never ran.
 MOSTLY_FOUND = 0.9
@@ -197,26 +194,24 @@ def judge_attempt(
         NoDecodeSteps: The kernels are not those of the plan, and say nothing themselves.
     """
     if attempt.plan is None or attempt.fit is None:
+        check_structure(attempt.marks, attempt.kernels.kernel_class[attempt.template.source])
         return attempt, None, []
     verdict, notices = _judged(attempt, attempt.plan, attempt.fit, peak_gbps)
-    collective = _has_collectives(attempt)
-    if attempt.plan.ranks > 1 and collective is False:
-        notices.append(_no_collectives(attempt.plan))
-    ratio = target_over_output(attempt.fit, attempt.column, attempt.plan)
-    if verdict.phases_trusted and ratio is not None and ratio < PREFILL_RATIO:
-        raise NoDecodeSteps(
-            "No steady decode found: in what repeats the layers of "
-            f"{attempt.plan.description} reach {ratio:.2f} times the bandwidth of the output "
-            "layer, so more than reading these weights goes on in them (prefill, a large batch, "
-            "long attention that no name tells, or a checkpoint of fewer bits than what ran).",
-            RECORD,
-        )
+    source = attempt.template.source
+    collective = has_collectives(attempt.kernels.kernel_class[source], attempt.column)
+    told = ranks_in_names(_names(attempt.kernels, source)) if collective else None
+    if (unlike := check_ranks(attempt.plan, collective, told)) is not None:
+        notices.append(unlike)
+    trusted = verdict.phases_trusted
+    check_fitted(attempt.fit, attempt.column, attempt.plan, peak_gbps, trusted=trusted)
     if not notices:
         return attempt, verdict, []
     score = _score(attempt, notices)
     best = (score, attempt, verdict, notices)
     for plan in alternatives():
         if plan.ranks != attempt.plan.ranks and collective is not (plan.ranks > 1):
+            continue
+        if told is not None and plan.ranks != told:
             continue
         other = _fit_orders(attempt.kernels, attempt.template, plan, peak_gbps)
         if other is None or other.fit is None or other.plan is None:
@@ -250,29 +245,17 @@ def _judged(
     return replace(verdict, phases_trusted=False, bytes_trusted=False), [unlike, *notices]
 
 
-def _has_collectives(attempt: Attempt) -> bool | None:
-    """Whether ranks talk to each other within a step; None where names say nothing."""
-    names = np.array(CLASSES)[attempt.kernels.kernel_class[attempt.template.source]]
-    if (names == "comm").any():
-        return True
-    return False if attempt.column.named.any() else None
-
-
-def _no_collectives(plan: Plan) -> Notice:
-    """Several ranks were said, but nothing is exchanged between them."""
-    return Notice(
-        "no_rank_collectives",
-        f"{plan.ranks} tensor-parallel ranks were said, but no collective runs within a step.",
-        "With one rank each phase reads that many times the bytes given here.",
-    )
+def _names(kernels: Kernels, source: Ints) -> list[str]:
+    """Distinct names of kernels."""
+    return [kernels.names[int(i)] for i in np.unique(kernels.name_ids[kernels.name[source]])]
 
 
 def _score(attempt: Attempt, notices: Sequence[Notice]) -> float:
     """How well a plan explains a step, to compare plans on one template."""
     unlike = sum(notice.code == "phase_unlike_rest" for notice in notices)
     above = sum(notice.code == "above_peak" for notice in notices)
-    layers = sum(notice.code == "plan_layers_unlike" for notice in notices)
-    return attempt.goodness - 0.05 * unlike - 0.3 * above - 0.3 * layers
+    counted = sum(notice.code in ("plan_layers_unlike", "ranks_unlike") for notice in notices)
+    return attempt.goodness - 0.05 * unlike - 0.3 * above - 0.3 * counted
 
 
 def _contradiction(said: Plan, found: Plan | None) -> Notice:
@@ -301,7 +284,9 @@ def _without_trust(
 ) -> tuple[Attempt, Verdict, list[Notice]]:
     """Label by structure where the plan explains too little, without bytes."""
     other = attempt_by_structure(attempt.kernels, attempt.template, attempt.other_kinds)
-    wrong_depth = other is not None and _depth(other) < FOREIGN * _depth_said(attempt.plan)
+    if other is not None and attempt.plan is not None:
+        check_drafter_alone(_depth(other), attempt.plan)
+    wrong_depth = other is not None and _depth(other) <= FOREIGN * _depth_said(attempt.plan)
     hopeless = other is None and (
         attempt.goodness < FOREIGN or verdict.matched_share < MOSTLY_FOUND
     )
@@ -309,6 +294,7 @@ def _without_trust(
         raise no_decode(attempt.kernels, attempt.plan, peak_gbps)
     if other is None:
         return attempt, verdict, notices
+    check_structure(other.marks, other.kernels.kernel_class[other.template.source])
     told = Notice(
         "phases_from_structure",
         "The checkpoint explains too little of the step, so phases come from its structure "

@@ -40,8 +40,11 @@ PEAK_SLACK = 1.02
 #: No fit goes further above the peak: it would follow wrong bytes.
 MOST_ABOVE_PEAK = 1.1
 #: Launch times that are tried once the reads are placed, and the gain that one must bring.
-LAUNCHES_TRIED_NS = (500.0, 1000.0, 2000.0, 2500.0, 3000.0, 4000.0, 5000.0, 6000.0)
+LAUNCHES_TRIED_NS = (*np.arange(500.0, 3000.0, 250.0), 3000.0, 3500.0, 4000.0, 5000.0, 6000.0)
 LINE_GAIN = 0.8
+#: A launch takes at most this share of the shortest kernel: in a model of 100 million weights
+#: a matrix of 1 MB takes 0.3 us to read and the rest is launch, but some of it is reading.
+LAUNCH_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def fit_line(
 
     best = (LINE_GAIN * misfit(bandwidth_gbps, LAUNCH_NS), bandwidth_gbps, LAUNCH_NS)
     for launch_ns in LAUNCHES_TRIED_NS:
-        if launch_ns >= 0.8 * taken.min():
+        if launch_ns >= LAUNCH_SHARE * taken.min():
             break
         rate = size / np.maximum(taken - launch_ns, 1.0)
         order = np.argsort(rate)

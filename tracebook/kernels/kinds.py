@@ -12,12 +12,15 @@ import numpy as np
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.labels import KindInfo
-from tracebook.kernels.sequence import Kernels
+from tracebook.kernels.sequence import Bools, Kernels
 from tracebook.kernels.steps import ROW_CLASSES, Kind
 
 #: The usual grid is the number of tokens beyond doubt where so many kernel names share it
 #: and so many of the row-wise kernels have it.
 NAMES_SHARING, SHARE_SHARING = 3, 0.5
+#: Of norms two names and a third do: norms of heads, fused with the rotary embedding, have
+#: more blocks, other row-wise kernels may put a block on a part of a row.
+NORMS_SHARING, SHARE_OF_NORMS = 2, 1 / 3
 
 
 @dataclass(frozen=True)
@@ -54,21 +57,27 @@ def describe_kind(kernels: Kernels, kind: Kind) -> KindInfo:
         lines.append(f"{name}|{grid}|{count}")
     text = "\n".join(sorted(lines))
     signature = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
-    rows, grids = _rows(kernels, part)
-    return KindInfo(signature, len(kind.slices), piece.end - piece.first, rows, grids)
-
-
-def _rows(kernels: Kernels, part: slice) -> tuple[int | None, tuple[int, ...]]:
-    """The usual grid of the kernels that work row by row (one block per token), and all."""
     classes = np.array(CLASSES)[kernels.kernel_class[part]]
-    by_row = np.isin(classes, ROW_CLASSES) & (kernels.grid[part][:, 0] > 0)
+    rows, grids = _rows(kernels, part, np.isin(classes, ROW_CLASSES), NAMES_SHARING, SHARE_SHARING)
+    _, norms = _rows(kernels, part, classes == "norm", NORMS_SHARING, SHARE_OF_NORMS)
+    return KindInfo(signature, len(kind.slices), piece.end - piece.first, rows, grids, norms)
+
+
+def _rows(
+    kernels: Kernels, part: slice, by_row: Bools, names: int, share: float
+) -> tuple[int | None, tuple[int, ...]]:
+    """The usual grid of the kernels that work row by row (one block per token), and all.
+
+    All are given only where so many names and that share of these kernels have the usual one.
+    """
+    by_row = by_row & (kernels.grid[part][:, 0] > 0)
     grids = kernels.grid[part][by_row][:, 0]
     if not len(grids):
         return None, ()
     values, counts = np.unique(grids, return_counts=True)
     usual = int(values[counts.argmax()])
     sharing = len(np.unique(kernels.base_name[part][by_row][grids == usual]))
-    if sharing < NAMES_SHARING or counts.max() < SHARE_SHARING * len(grids):
+    if sharing < names or counts.max() < share * len(grids):
         return usual, ()
     return usual, tuple(values[np.argsort(-counts, kind="stable")].tolist())
 

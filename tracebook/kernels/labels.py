@@ -194,6 +194,8 @@ class KindInfo:
             where grids or names do not tell.
         row_grids: All grid sizes of row-wise kernels, the usual one first, where most of
             them and several names share it; empty where that is less clear.
+        norm_grids: The same of the norms alone, where two names of norms share the usual one
+            (the first norm of a step, and that which adds the residual).
     """
 
     signature: str
@@ -201,6 +203,7 @@ class KindInfo:
     kernels: int
     rows: int | None
     row_grids: tuple[int, ...] = ()
+    norm_grids: tuple[int, ...] = ()
 
     def describe(self) -> str:
         """In words, for lists of what was left out."""

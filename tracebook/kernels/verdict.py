@@ -29,9 +29,6 @@ PHASE_RATIO = (0.7, 1.3)
 ABOVE_PEAK = 1.05
 #: A way of splitting groups that at most this share of them has is an odd one.
 ODD_GROUPS, ODD_WARN = 0.2, 0.01
-#: The target reads at less than this share of the output layer's bandwidth in prefill, which
-#: runs all tokens through the layers and one through the output layer.
-PREFILL_RATIO = 0.46
 
 
 def judge(
@@ -125,9 +122,20 @@ def judge(
 
 
 def off_share(fit: Fit, column: Column, reads: Sequence[Read]) -> float:
-    """Share of the matched bytes whose kernel is more than 25 % off the expected time."""
+    """Share of the matched bytes whose kernel is more than 25 % off the expected time.
+
+    How many experts a step reads depends on its tokens, and an engine may read them in a
+    number of launches that changes from step to step, so that a layer's time is a matter of
+    chance. Experts stored in another format would be off in all layers: they count together.
+    """
     sizes = np.array([sum(r.weight_bytes for r in reads[f.first : f.end]) for f in fit.found])
     ratio = ratio_of(fit, column, reads)
+    expected = np.array([expected_ns(float(s), fit.bandwidth_gbps, fit.launch_ns) for s in sizes])
+    for family in {
+        reads[f.first].family for f in fit.found if reads[f.first].op.startswith("experts")
+    }:
+        alike = np.array([reads[f.first].family == family for f in fit.found])
+        ratio[alike] = (ratio * expected)[alike].sum() / expected[alike].sum()
     off = (ratio > OFF_RATIO) | (ratio < 1 / OFF_RATIO)
     return float(sizes[off].sum() / max(int(sizes.sum()), 1))
 
