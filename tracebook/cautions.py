@@ -293,14 +293,15 @@ def _about_rows(report: Report, labelled: Labelled) -> list[Notice]:
     """Whether batch and draft tokens agree with the grids of row-wise kernels.
 
     Engines pad a batch to the next size that they captured a graph for: 1, 2, 4, and
-    multiples of 8 (vLLM, SGLang). Norms alone are asked only where drafts come in one pass or
-    not at all: passes one after the other are counted, and may grow a tree, which the target
-    verifies with more tokens than there were passes.
+    multiples of 8 (vLLM, SGLang). Where drafts come in one pass or not at all, most norms are
+    the target's. Passes one after the other may outnumber them, and may grow a tree, which the
+    target verifies with more tokens than there were passes; but they are counted elsewhere.
     """
     run, said = report.run, _most_tokens(report.run)
     kind = labelled.kinds[0] if labelled.kinds else None
-    in_passes = run.draft_method in IN_PASSES
-    grids = () if kind is None else kind.row_grids or (() if in_passes else kind.norm_grids)
+    grids = () if kind is None else kind.row_grids
+    if kind is not None and kind.norm_grids and run.draft_method not in IN_PASSES:
+        grids = kind.norm_grids[:1]
     if not grids or said is None:
         return []
     padded = said if said <= 2 else 4 if said <= 4 else -(-said // 8) * 8

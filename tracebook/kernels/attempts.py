@@ -178,7 +178,7 @@ def _fit_orders(
 
 
 def judge_attempt(
-    attempt: Attempt, alternatives: Alternatives, peak_gbps: float | None
+    attempt: Attempt, alternatives: Alternatives, peak_gbps: float | None, devices: int = 1
 ) -> tuple[Attempt, Verdict | None, list[Notice]]:
     """Judge the plan; where it is in doubt see whether another plan fits better.
 
@@ -186,6 +186,7 @@ def judge_attempt(
         attempt: The best attempt with the plan that was said.
         alternatives: Lays out other plans; called only where there is doubt.
         peak_gbps: Peak bandwidth, None where unknown.
+        devices: Devices and processes that run as many kernels as this one.
 
     Returns:
         The attempt to label by, the verdict (None without a plan), and notices.
@@ -200,7 +201,7 @@ def judge_attempt(
     source = attempt.template.source
     collective = has_collectives(attempt.kernels.kernel_class[source], attempt.column)
     told = ranks_in_names(_names(attempt.kernels, source)) if collective else None
-    if (unlike := check_ranks(attempt.plan, collective, told)) is not None:
+    if (unlike := check_ranks(attempt.plan, collective, told, devices)) is not None:
         notices.append(unlike)
     trusted = verdict.phases_trusted
     check_fitted(attempt.fit, attempt.column, attempt.plan, peak_gbps, trusted=trusted)
@@ -211,7 +212,7 @@ def judge_attempt(
     for plan in alternatives():
         if plan.ranks != attempt.plan.ranks and collective is not (plan.ranks > 1):
             continue
-        if told is not None and plan.ranks != told:
+        if unlike is not None and told not in (None, plan.ranks):
             continue
         other = _fit_orders(attempt.kernels, attempt.template, plan, peak_gbps)
         if other is None or other.fit is None or other.plan is None:

@@ -39,28 +39,41 @@ def ranks_in_names(names: Iterable[str]) -> int | None:
     return counts.pop() if len(counts) == 1 else None
 
 
-def check_ranks(plan: Plan, collective: bool | None, told: int | None) -> Notice | None:
-    """Hold the ranks of the plan against the collectives of a step.
+def check_ranks(
+    plan: Plan, collective: bool | None, told: int | None, devices: int
+) -> Notice | None:
+    """Hold the ranks of the plan against the collectives of a step and the devices at work.
+
+    A rank may belong to a group within the ranks (collectives in two stages), so names do not
+    count against as many devices as were said. More devices may hold several whole models.
 
     Args:
         plan: What the step must read.
         collective: What `has_collectives` told.
         told: What `ranks_in_names` told.
+        devices: Devices and processes in the capture that run as many kernels as this one.
 
     Returns:
-        A notice where they differ; None where they agree or names do not tell.
+        A notice where they differ; None where they agree or nothing tells.
     """
-    if told is not None and told != plan.ranks:
-        return Notice(
-            "ranks_unlike",
-            f"The collectives of a step run between {told} ranks, as their names tell; the bytes "
-            f"are those of one of {plan.ranks}.",
-            f"Say --tensor-parallel {told}, unless ranks share only a part of the model.",
-        )
     if plan.ranks > 1 and collective is False:
         return Notice(
             "no_rank_collectives",
             f"{plan.ranks} tensor-parallel ranks were said, but no collective runs within a step.",
             "With one rank each phase reads that many times the bytes given here.",
+        )
+    if told not in (None, plan.ranks) and devices != plan.ranks:
+        return Notice(
+            "ranks_unlike",
+            f"The collectives of a step run between {told} ranks, as their names tell; the bytes "
+            f"are those of one of {plan.ranks}.",
+            f"Say --tensor-parallel {told}.",
+        )
+    if told is None and 1 < devices < plan.ranks:
+        return Notice(
+            "ranks_missing",
+            f"{plan.ranks} tensor-parallel ranks were said; {devices} do the same work in this "
+            "capture.",
+            "The others may run on another machine; else correct --tensor-parallel.",
         )
     return None
