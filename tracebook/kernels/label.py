@@ -7,6 +7,7 @@ the plan fits. All decisions are made once per template position and broadcast.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,10 @@ from tracebook.kernels.ends import find_ends
 from tracebook.kernels.kinds import Choice, describe_kind
 from tracebook.kernels.labels import Labelled
 from tracebook.kernels.launches import launch_order
+from tracebook.kernels.recover import recover_steps
 from tracebook.kernels.segments import Placed, place_steps
 from tracebook.kernels.sequence import Kernels, build_kernels
+from tracebook.kernels.steps import Kind
 from tracebook.kernels.verdict import unmatched_products
 from tracebook.notices import Notice
 from tracebook.trace import Trace
@@ -78,28 +81,29 @@ def label_kernels(
             )
         )
     labels = assign_labels(attempt.marks, facts, cut.position)
-    placed = place_steps(kernels, steady, cut.position)
+    recovered = recover_steps(
+        kernels, steady, cut.position, place_steps(kernels, steady, cut.position)
+    )
+    placed, kind, others = recovered.placed, attempt.kind, attempt.other_kinds
     if not placed.bounds:
         raise NoDecodeSteps(
             "The repeating part of the trace holds no whole decode step.",
             "Record at least a few dozen decode steps.",
         )
+    if recovered.others is not None:
+        kind, others = Kind(placed.bounds), recovered.others
     return Labelled(
         kernels=label_rows(kernels, placed, labels),
         steps=step_frame(kernels, placed),
-        found=len(placed.bounds) + placed.cut_off + placed.isolated + attempt.other_slices,
-        dropped=_dropped(placed, attempt),
+        found=_steps_found(placed, others),
+        dropped=_dropped(kernels, placed, others),
         source=attempt.source,
         verdict=verdict,
         plan=attempt.laid_out if attempt.laid_out is not None else plan,
         device=chosen_device,
         pid=chosen_pid,
         notices=tuple(notices),
-        kinds=tuple(
-            describe_kind(kernels, kind)
-            for kind in (attempt.kind, *attempt.other_kinds)
-            if kind is not None
-        ),
+        kinds=tuple(describe_kind(kernels, kind) for kind in (kind, *others) if kind is not None),
     )
 
 
@@ -124,9 +128,17 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
     )
 
 
-def _dropped(placed: Placed, attempt: Attempt) -> tuple[tuple[str, int], ...]:
+def _steps_found(placed: Placed, others: Sequence[Kind]) -> int:
+    """How many steps of any kind were found, whole or not."""
+    whole = len(placed.bounds) + placed.isolated
+    return whole + placed.cut_off + sum(len(kind.slices) for kind in others)
+
+
+def _dropped(
+    kernels: Kernels, placed: Placed, others: Sequence[Kind]
+) -> tuple[tuple[str, int], ...]:
     """Reasons and counts of what was left out."""
-    infos = [describe_kind(attempt.kernels, kind) for kind in attempt.other_kinds]
+    infos = [describe_kind(kernels, kind) for kind in others]
     repeated = [info for info in infos if info.steps > 1]
     counts = [
         ("cut at the edge of a chain of steps", placed.cut_off),

@@ -1,0 +1,140 @@
+"""Steps beside the chains: found by how a step begins, once that is known.
+
+Slices begin at an anchor somewhere in a step, so where steps of several kinds alternate (batches
+that change, drafts of other lengths) a slice holds the end of one kind and the begin of another
+and is like neither. Once the cut is known a step of any kind is recognized by its first
+kernels, whose names are the same whatever the batch is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracebook.columns import CHUNK
+from tracebook.kernels.segments import CHAIN, Placed, Rotated, alike, lay_whole
+from tracebook.kernels.sequence import Ints, Kernels
+from tracebook.kernels.steps import Kind, Slice, sort_kinds
+from tracebook.kernels.template import Template
+
+#: Numbers of first kernels that are tried, the fewest first.
+BEGINS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+#: Known steps that have to begin so, and hold no such place elsewhere.
+SAMPLED, RELIABLE = 32, 0.9
+#: What is shorter than this share of a step is none, and what is longer than this either.
+SHORTEST, LONGEST = 0.35, 1.35
+#: Warm-up never alternates with other kinds of step that come this often.
+OFTEN = 3
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Steps of the steady kind, and the slices between them that are of other kinds.
+
+    `others` is None where nothing marks the begin of a step reliably.
+    """
+
+    placed: Placed
+    others: tuple[Kind, ...] | None = None
+
+
+def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed) -> Recovered:
+    """Find steps of the steady kind, and of others, between the chains of steps.
+
+    Args:
+        kernels: The launch sequence.
+        template: Of the steady kind.
+        cut: Template position at which a step begins.
+        placed: What was found in chains; its places are completed.
+    """
+    length = len(template.symbol)
+    least, most = max(8, round(SHORTEST * length)), round(LONGEST * length)
+    stretches = [s for s in _between(placed.bounds, len(kernels)) if s.end - s.first >= least]
+    if not stretches or not placed.bounds:
+        return Recovered(placed)
+    begin = _how_steps_begin(kernels, template, cut, placed.bounds)
+    if begin is None:
+        return Recovered(placed)
+    whole = Rotated.of(template, cut)
+    steps: list[Slice] = []
+    others: list[Slice] = []
+    cut_off = 0
+    for stretch in stretches:
+        edges = [stretch.first, *_begins(kernels, stretch, begin).tolist(), stretch.end]
+        for number, piece in enumerate(Slice(a, b) for a, b in itertools.pairwise(edges)):
+            if lay_whole(kernels, whole, piece, placed.place):
+                steps.append(piece)
+            elif piece.end == len(kernels) and alike(kernels, template, piece, part=True):
+                cut_off += 1
+            elif number and least <= piece.end - piece.first <= most:
+                others.append(piece)
+    kinds = sort_kinds(kernels, others)
+    bounds = sorted((*placed.bounds, *steps), key=lambda piece: piece.first)
+    often = {s for kind in kinds if len(kind.slices) >= OFTEN for s in kind.slices}
+    kept = bounds[_warm_up(bounds, often) :]
+    found = Placed(placed.place, tuple(kept), cut_off, len(bounds) - len(kept))
+    return Recovered(found, tuple(kinds))
+
+
+def _between(bounds: Sequence[Slice], length: int) -> list[Slice]:
+    """Stretches of kernels that belong to no step."""
+    edges = [0, *(edge for piece in bounds for edge in (piece.first, piece.end)), length]
+    return [Slice(edges[i], edges[i + 1]) for i in range(0, len(edges), 2)]
+
+
+def _how_steps_begin(
+    kernels: Kernels, template: Template, cut: int, bounds: Sequence[Slice]
+) -> Ints | None:
+    """Names of the first kernels of a step, as many as it takes to occur nowhere else in it."""
+    turned = np.roll(template.source, -cut)
+    sample = bounds[:: max(1, len(bounds) // SAMPLED)]
+    for count in BEGINS:
+        names = kernels.name[turned[:count]]
+        hits = [_begins(kernels, piece, names) - piece.first for piece in sample]
+        right = sum(hit.tolist() == [0] for hit in hits)
+        if right >= RELIABLE * len(sample):
+            return names
+    return None
+
+
+def _begins(kernels: Kernels, stretch: Slice, names: Ints) -> Ints:
+    """Kernels of a stretch from which on these names follow each other."""
+    found = []
+    for first in range(stretch.first, stretch.end, CHUNK):
+        end = min(first + CHUNK, stretch.end)
+        name = kernels.name[first : min(end + len(names) - 1, len(kernels))]
+        at = np.flatnonzero(name[: end - first] == names[0])
+        at = at[at + len(names) <= len(name)]
+        for number in range(1, len(names)):
+            at = at[name[at + number] == names[number]]
+        found.append(at + first)
+    return np.concatenate(found)
+
+
+def _warm_up(bounds: Sequence[Slice], often: set[Slice]) -> int:
+    """How many of the first steps are warm-up: a few, with something else behind them.
+
+    Something else is anything but steps of kinds that come often.
+    """
+    first = next(
+        (
+            number
+            for number in range(len(bounds) - CHAIN + 1)
+            if all(
+                bounds[at].end == bounds[at + 1].first for at in range(number, number + CHAIN - 1)
+            )
+        ),
+        0,
+    )
+    begins = {piece.end: piece.first for piece in often}
+    while first:
+        at = bounds[first].first
+        while at in begins:
+            at = begins[at]
+        if bounds[first - 1].end != at:
+            break
+        first -= 1
+    return first
