@@ -20,11 +20,12 @@ from tracebook.kernels.assign import Facts, assign_labels, find_zones
 from tracebook.kernels.attempts import Alternatives, Attempt, best_attempt, judge_attempt
 from tracebook.kernels.broadcast import label_rows, step_frame
 from tracebook.kernels.classes import CLASSES, classify_names, load_rules
-from tracebook.kernels.cut import find_cut
+from tracebook.kernels.cut import Cut, find_cut
 from tracebook.kernels.ends import find_ends
 from tracebook.kernels.kinds import Choice, describe_kind
 from tracebook.kernels.labels import Labelled
 from tracebook.kernels.launches import launch_order
+from tracebook.kernels.realign import is_mixed, realigned
 from tracebook.kernels.recover import recover_steps
 from tracebook.kernels.segments import Placed, place_steps
 from tracebook.kernels.sequence import Kernels, build_kernels
@@ -65,13 +66,14 @@ def label_kernels(
     """
     kernels, chosen_device, chosen_pid, notices = prepare(trace, device, pid, rules)
     attempt = best_attempt(kernels, plan, peak_gbps, choice)
+    if is_mixed(attempt.template):
+        begin = _cut_of(attempt, _facts(attempt, plan)).position
+        attempt = realigned(attempt, begin, plan, peak_gbps, choice)
     attempt, verdict, said = judge_attempt(attempt, alternatives, peak_gbps)
     notices += said
     kernels, steady = attempt.kernels, attempt.template
     facts = _facts(attempt, plan)
-    zones = find_zones(attempt.marks, len(steady.symbol))
-    marker, gap_ns = kernels.step_marker[steady.source], steady.gap_ns(kernels)
-    cut = find_cut(zones, facts, gap_ns, marker, find_ends(kernels, steady, gap_ns))
+    cut = _cut_of(attempt, facts)
     if not cut.certain:
         notices.append(
             Notice(
@@ -105,6 +107,14 @@ def label_kernels(
         notices=tuple(notices),
         kinds=tuple(describe_kind(kernels, kind) for kind in (kind, *others) if kind is not None),
     )
+
+
+def _cut_of(attempt: Attempt, facts: Facts) -> Cut:
+    """Where a step begins in the template of an attempt."""
+    kernels, template = attempt.kernels, attempt.template
+    zones = find_zones(attempt.marks, len(template.symbol))
+    marker, gap_ns = kernels.step_marker[template.source], template.gap_ns(kernels)
+    return find_cut(zones, facts, gap_ns, marker, find_ends(kernels, template, gap_ns))
 
 
 def _facts(attempt: Attempt, plan: Plan | None) -> Facts:

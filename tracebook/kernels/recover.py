@@ -2,8 +2,7 @@
 
 Slices begin at an anchor somewhere in a step, so where steps of several kinds alternate (batches
 that change, drafts of other lengths) a slice holds the end of one kind and the begin of another
-and is like neither. Once the cut is known a step of any kind is recognized by its first
-kernels, whose names are the same whatever the batch is.
+and is like neither.
 """
 
 from __future__ import annotations
@@ -12,20 +11,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from tracebook.columns import CHUNK
+from tracebook.kernels.begins import how_steps_begin, step_begins
+from tracebook.kernels.realign import LONGEST, SHORTEST
 from tracebook.kernels.segments import CHAIN, Placed, Rotated, alike, lay_whole
-from tracebook.kernels.sequence import Ints, Kernels
+from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Kind, Slice, sort_kinds
 from tracebook.kernels.template import Template
 
-#: Numbers of first kernels that are tried, the fewest first.
-BEGINS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-#: Known steps that have to begin so, and hold no such place elsewhere.
-SAMPLED, RELIABLE = 32, 0.9
-#: What is shorter than this share of a step is none, and what is longer than this either.
-SHORTEST, LONGEST = 0.35, 1.35
 #: Warm-up never alternates with other kinds of step that come this often.
 OFTEN = 3
 
@@ -55,7 +47,7 @@ def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed
     stretches = [s for s in _between(placed.bounds, len(kernels)) if s.end - s.first >= least]
     if not stretches or not placed.bounds:
         return Recovered(placed)
-    begin = _how_steps_begin(kernels, template, cut, placed.bounds)
+    begin = how_steps_begin(kernels, template, cut)
     if begin is None:
         return Recovered(placed)
     whole = Rotated.of(template, cut)
@@ -63,7 +55,7 @@ def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed
     others: list[Slice] = []
     cut_off = 0
     for stretch in stretches:
-        edges = [stretch.first, *_begins(kernels, stretch, begin).tolist(), stretch.end]
+        edges = [stretch.first, *step_begins(kernels, stretch, begin).tolist(), stretch.end]
         for number, piece in enumerate(Slice(a, b) for a, b in itertools.pairwise(edges)):
             if lay_whole(kernels, whole, piece, placed.place):
                 steps.append(piece)
@@ -83,35 +75,6 @@ def _between(bounds: Sequence[Slice], length: int) -> list[Slice]:
     """Stretches of kernels that belong to no step."""
     edges = [0, *(edge for piece in bounds for edge in (piece.first, piece.end)), length]
     return [Slice(edges[i], edges[i + 1]) for i in range(0, len(edges), 2)]
-
-
-def _how_steps_begin(
-    kernels: Kernels, template: Template, cut: int, bounds: Sequence[Slice]
-) -> Ints | None:
-    """Names of the first kernels of a step, as many as it takes to occur nowhere else in it."""
-    turned = np.roll(template.source, -cut)
-    sample = bounds[:: max(1, len(bounds) // SAMPLED)]
-    for count in BEGINS:
-        names = kernels.name[turned[:count]]
-        hits = [_begins(kernels, piece, names) - piece.first for piece in sample]
-        right = sum(hit.tolist() == [0] for hit in hits)
-        if right >= RELIABLE * len(sample):
-            return names
-    return None
-
-
-def _begins(kernels: Kernels, stretch: Slice, names: Ints) -> Ints:
-    """Kernels of a stretch from which on these names follow each other."""
-    found = []
-    for first in range(stretch.first, stretch.end, CHUNK):
-        end = min(first + CHUNK, stretch.end)
-        name = kernels.name[first : min(end + len(names) - 1, len(kernels))]
-        at = np.flatnonzero(name[: end - first] == names[0])
-        at = at[at + len(names) <= len(name)]
-        for number in range(1, len(names)):
-            at = at[name[at + number] == names[number]]
-        found.append(at + first)
-    return np.concatenate(found)
 
 
 def _warm_up(bounds: Sequence[Slice], often: set[Slice]) -> int:

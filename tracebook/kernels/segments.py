@@ -185,7 +185,8 @@ def lay_whole(kernels: Kernels, whole: Rotated, piece: Slice, place: Ints) -> bo
         return False
     at = np.flatnonzero(found >= 0)
     begins, ends = found[at[0]], len(wanted) - 1 - found[at[-1]]
-    if max(begins, ends) > MISSING_AT_EDGE or (ends and piece.end == len(kernels)):
+    cut_off = (begins and piece.first == 0) or (ends and piece.end == len(kernels))
+    if max(begins, ends) > MISSING_AT_EDGE or cut_off:
         return False
     place[piece.first : piece.end] = whole.back(found)
     return True
