@@ -60,6 +60,7 @@ def label_kernels(
         NoDecodeSteps: No steady decode was found; the message says why.
     """
     kernels, chosen_device, chosen_pid, notices = prepare(trace, device, pid, rules)
+    trace.scratch.release()
     attempt = best_attempt(kernels, plan, peak_gbps, choice)
     attempt, verdict, said = judge_attempt(attempt, alternatives, peak_gbps)
     notices += said
@@ -76,15 +77,18 @@ def label_kernels(
             )
         )
     labels = assign_labels(attempt.marks, facts, cut.position)
+    trace.scratch.release()
     placed = place_steps(kernels, steady, cut.position)
     if not placed.bounds:
         raise NoDecodeSteps(
             "The repeating part of the trace holds no whole decode step.",
             "Record at least a few dozen decode steps.",
         )
+    rows, steps = label_rows(kernels, placed, labels), step_frame(kernels, placed)
+    trace.scratch.release()
     return Labelled(
-        kernels=label_rows(kernels, placed, labels),
-        steps=step_frame(kernels, placed),
+        kernels=rows,
+        steps=steps,
         found=len(placed.bounds) + placed.cut_off + placed.isolated + attempt.other_slices,
         dropped=_dropped(placed, attempt),
         source=attempt.source,
