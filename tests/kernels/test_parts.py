@@ -111,12 +111,14 @@ def test_a_column_by_part():
     series = pl.Series([5, None, 7, 8], dtype=pl.Int64)
     values = Values(series, missing=-1)
     assert values[1:3].tolist() == [-1, 7]
+    assert [int(values[i]) for i in range(4)] == [5, -1, 7, 8]
     assert values[np.array([3, 1])].tolist() == [8, -1]
     picked = Values(series, missing=-1, at=np.array([2, 1, 0]))
     assert len(picked) == 3
     assert picked[1:].tolist() == [-1, 5]
     whole = Values(pl.Series([1, 2, 3]), at=np.array([2, 0]))
     assert whole[:].tolist() == [3, 1]
+    assert int(whole[1]) == 1
     assert whole[np.array([1])].tolist() == [1]
 
 
