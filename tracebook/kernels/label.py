@@ -65,6 +65,7 @@ def label_kernels(
         NoDecodeSteps: No steady decode was found; the message says why.
     """
     kernels, chosen_device, chosen_pid, notices = prepare(trace, device, pid, rules)
+    trace.scratch.release()
     attempt = best_attempt(kernels, plan, peak_gbps, choice)
     if is_mixed(attempt.template):
         begin = _cut_of(attempt, _facts(attempt, plan)).position
@@ -83,6 +84,7 @@ def label_kernels(
             )
         )
     labels = assign_labels(attempt.marks, facts, cut.position)
+    trace.scratch.release()
     recovered = recover_steps(
         kernels, steady, cut.position, place_steps(kernels, steady, cut.position)
     )
@@ -94,9 +96,11 @@ def label_kernels(
         )
     if recovered.others is not None:
         kind, others = Kind(placed.bounds), recovered.others
+    rows, steps = label_rows(kernels, placed, labels), step_frame(kernels, placed)
+    trace.scratch.release()
     return Labelled(
-        kernels=label_rows(kernels, placed, labels),
-        steps=step_frame(kernels, placed),
+        kernels=rows,
+        steps=steps,
         found=_steps_found(placed, others),
         dropped=_dropped(kernels, placed, others),
         source=attempt.source,

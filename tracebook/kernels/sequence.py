@@ -53,7 +53,7 @@ class Grids:
 
     columns: tuple[Values, Values, Values]
 
-    def __getitem__(self, index: slice | Ints) -> Ints:
+    def __getitem__(self, index: int | slice | Ints) -> Ints:
         """Grids of some kernels."""
         picked = [np.asarray(column[index], dtype=np.int64) for column in self.columns]
         return np.stack(picked, axis=-1)
