@@ -113,7 +113,7 @@ def test_a_change_of_one_page_is_seen_though_size_and_time_stay(trace):
     assert sidecar.sidecar_key(trace) != before
 
 
-@pytest.mark.parametrize("name", ["kernels.parquet", "names.parquet", "info.json"])
+@pytest.mark.parametrize("name", ["kernels.columns", "names.parquet", "info.json"])
 @pytest.mark.parametrize("damage", [lambda p: p.unlink(), lambda p: p.write_bytes(b"{}")])
 def test_a_damaged_index_is_passed_over(trace, name, damage):
     damage(sidecar.make_sidecar(trace) / name)
