@@ -24,10 +24,11 @@ from tracebook.analysis import examine
 from tracebook.cache import cache_dir
 from tracebook.errors import TraceError
 from tracebook.importers import folder_source, open_trace, sqlite_source
+from tracebook.importers.kernel_columns import filtered
 from tracebook.importers.sidecar import make_sidecar
 from tracebook.importers.window import Percent
 from tracebook.opening import BASE_BYTES, open_within
-from tracebook.scratch import MEMORY
+from tracebook.scratch import MEMORY, Scratch
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FIXTURE = FIXTURES / "full-recipe" / "trace.sqlite"
@@ -189,6 +190,31 @@ def test_an_arrow_stream_is_only_read_whole(tmp_path):
     with pytest.raises(TraceError, match="kernels there") as caught:
         open_within(place, **TIGHT)
     assert "parquetdir" in caught.value.hint
+
+
+def test_the_columns_are_the_files_themselves(cache):
+    """Nothing is copied: what polars reads lies in the mapped files, or in that of the index."""
+    trace = open_within(FIXTURE, **TIGHT)
+    assert_mapped(trace.kernels, str(cache))
+    make_sidecar(FIXTURE)
+    assert_mapped(open_trace(FIXTURE).kernels, "kernels.columns")
+
+
+def assert_mapped(kernels, name):
+    lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if name in line]
+    places = [[int(end, 16) for end in line.split()[0].split("-")] for line in lines]
+    for column in ("kernel_id", "start_ns", "end_ns", "name_id", "grid_x"):
+        at = kernels[column].to_numpy().__array_interface__["data"][0]
+        assert any(first <= at < last for first, last in places), column
+
+
+def test_ranks_are_taken_apart_page_by_page(tmp_path, small_pages):
+    rows = [row | {"streamId": 7} for row in mixed()]
+    kernels = open_within(write(tmp_path / "run.sqlite", kernels=rows), **TIGHT).kernels
+    own = (pl.col("device") == 1) & pl.col("pid").eq_missing(pl.lit(0x1235))
+    part = filtered(kernels, own, Scratch(cache_dir() / "scratch"))
+    assert_frame_equal(part, filtered(kernels, own, MEMORY))
+    assert 0 < part.height < kernels.height
 
 
 def test_a_full_disk_is_told(monkeypatch):

@@ -73,8 +73,8 @@ class Scratch:
                 mapped = mmap.mmap(file.fileno(), size)
         except OSError as error:
             raise TraceError(
-                f"{self.folder} has no room for {size / BYTES_PER_GB:.1f} GB of a trace that is "
-                f"larger than the memory allowed: {error.strerror or error}.",
+                f"{self.folder} has no room for {size / BYTES_PER_GB:.1f} GB of kernels that are "
+                f"not to be held in memory: {error.strerror or error}.",
                 "Free some space, set XDG_CACHE_HOME to a larger disk, or raise --max-memory.",
             ) from error
         self._maps.add(mapped)

@@ -117,7 +117,7 @@ _RUN_OPTIONS = (
         "max_memory_bytes",
         type=memory_size,
         metavar="SIZE",
-        help="Memory for kernels, as 8GB; what is larger goes to files (default: half of all).",
+        help="Memory to use, as 8GB (default: half of all); larger traces go to files.",
     ),
     click.option(
         "--rules",

@@ -155,6 +155,23 @@ class KernelColumns:
             yield from (a for a in (column.values, column.missing) if a is not None)
 
 
+def filtered(kernels: pl.DataFrame, wanted: pl.Expr, scratch: Scratch) -> pl.DataFrame:
+    """The rows of a frame in KERNEL_SCHEMA that are wanted, where `scratch` has room for them.
+
+    Raises:
+        TraceError: The disk has no room.
+    """
+    if not scratch.in_files:
+        return kernels.filter(wanted)
+    columns, at = KernelColumns(scratch), 0
+    room = int(kernels.select(wanted.sum()).item())
+    for first in range(0, kernels.height, _MOVED_ROWS):
+        page = kernels.slice(first, _MOVED_ROWS).filter(wanted)
+        columns.put(page, at, room)
+        at += page.height
+    return columns.frame()
+
+
 class _Growing:
     """A column that is one value until a page holds another."""
 

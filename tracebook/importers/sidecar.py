@@ -32,6 +32,11 @@ from tracebook.trace import NAME_SCHEMA, Gpu, Trace, TraceInfo
 _VERSION = 2
 _FOLDER, _SUFFIX = "index", ".index"
 _BLOCKS, _BLOCK_BYTES = 64, 4096
+#: What reading an index can raise.
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError),
+    pl.exceptions.PolarsError,
+)
 _KERNELS, _NAMES, _INFO = "kernels.columns", "names.parquet", "info.json"
 
 
@@ -81,7 +86,7 @@ def read_sidecar(folder: Path, path: Path, scratch: Scratch = MEMORY) -> Trace |
         info, columns = _info_of((folder / _INFO).read_text(encoding="utf-8"), path)
         kernels = read_columns(folder / _KERNELS, columns, scratch)
         names = pl.read_parquet(folder / _NAMES, glob=False)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, pl.exceptions.PolarsError):
+    except _UNREADABLE:
         return None  # deleted meanwhile, or damaged: the trace itself is there
     if names.schema != pl.Schema(NAME_SCHEMA):
         return None

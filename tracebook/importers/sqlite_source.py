@@ -22,6 +22,7 @@ from tracebook.importers.columns import column_map, pick
 from tracebook.importers.source import LATEST_NS, LONGEST_NS, PAGE_ROWS, RawKernels, T, Window
 from tracebook.importers.sqlite_open import (
     SETTINGS,
+    Budget,
     as_trace_error,
     connect,
     damaged,
@@ -83,7 +84,7 @@ class SqliteSource:
         self._max_rows = path.stat().st_size // _MIN_ROW_BYTES + 1
         connection.text_factory = _decode
         # A sound scan needs a handful of steps for each row; a damaged tree could go on for ever.
-        connection.set_progress_handler(_Budget(self._max_rows // 10 + 1_000), 1000)
+        connection.set_progress_handler(Budget(self._max_rows // 10 + 1_000), 1000)
         self.views: frozenset[str] = frozenset()
         self.tables: Mapping[str, tuple[str, ...]] = self._probe()
 
@@ -373,17 +374,6 @@ class SqliteSource:
             f"AND {finish} BETWEEN {begin} AND {begin} + {LONGEST_NS}"
         ).fetchone()
         return None if first is None else (first, last)
-
-
-class _Budget:
-    """Progress handler that stops a statement after so many calls in all."""
-
-    def __init__(self, calls: int) -> None:
-        self._left = calls
-
-    def __call__(self) -> int:
-        self._left -= 1
-        return 1 if self._left < 0 else 0
 
 
 def _quoted(name: str) -> str:
