@@ -97,5 +97,6 @@ class Budget:
         self._left = calls
 
     def __call__(self) -> int:
+        """Count a call; 1 stops the statement."""
         self._left -= 1
         return 1 if self._left < 0 else 0
