@@ -57,6 +57,7 @@ def frame_of(columns: dict[str, Column], rows: int, scratch: Scratch) -> pl.Data
         if values is None and column.value is not None and scratch.in_files:
             values = scratch.empty(rows, NUMPY[column.dtype])
             values[:] = column.value
+            scratch.release()
         if values is None:
             exprs.append(pl.lit(column.value, column.dtype).alias(name))
             continue
