@@ -13,7 +13,15 @@ from tracebook.cli.options import memory_size
 from tracebook.errors import NoDecodeSteps, TraceError
 from tracebook.importers import capture_extent
 from tracebook.importers.window import Percent
-from tracebook.opening import BASE_BYTES, BYTES_PER_KERNEL, growing_windows, open_within
+from tracebook.kernel_table import kernel_table
+from tracebook.opening import (
+    BASE_BYTES,
+    REPORT_BYTES_PER_KERNEL,
+    WORDS_BYTES_PER_KERNEL,
+    growing_windows,
+    open_within,
+    refuse_words_beyond,
+)
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FIXTURE = FIXTURES / "full-recipe" / "trace.sqlite"
@@ -59,13 +67,44 @@ def test_the_extent_of_a_capture():
     assert capture_extent(FIXTURE, exact=True) == (10_630, (42_000_000, 1_211_926_332))
 
 
-def test_what_would_take_too_much_memory_is_refused_before_it_is_read():
-    needed = BASE_BYTES + BYTES_PER_KERNEL * 10_630
-    assert open_within(FIXTURE, max_memory_bytes=needed).kernels.height == 10_630
+def test_what_would_take_too_much_memory_goes_to_files():
+    needed = BASE_BYTES + REPORT_BYTES_PER_KERNEL * 10_630
+    assert not open_within(FIXTURE, max_memory_bytes=needed).scratch.in_files
+    assert open_within(FIXTURE, max_memory_bytes=needed - 1).scratch.in_files
+
+
+def test_less_than_the_program_itself_takes_is_refused():
     with pytest.raises(TraceError) as caught:
-        open_within(FIXTURE, max_memory_bytes=needed - 1)
+        open_within(FIXTURE, max_memory_bytes=BASE_BYTES - 1)
+    assert "200 MB" in caught.value.message
+    assert "--max-memory 200MB" in caught.value.hint
+
+
+def test_rows_in_words_are_refused_before_the_work(monkeypatch):
+    needed = BASE_BYTES + WORDS_BYTES_PER_KERNEL * 10_630
+    refuse_words_beyond(FIXTURE, 10_630, needed)
+    monkeypatch.setattr("tracebook.analysis.examine", None)
+    with pytest.raises(TraceError) as caught:
+        kernel_table(FIXTURE, max_memory_bytes=needed - 1)
     assert "10,630 kernels" in caught.value.message
     assert "--steps" in caught.value.hint
+
+
+def test_rows_in_words_of_a_few_steps_are_not_refused():
+    allowed = BASE_BYTES + WORDS_BYTES_PER_KERNEL * 10_630 - 1
+    assert kernel_table(FIXTURE, max_memory_bytes=allowed, steps=1).rows.height < 10_630
+    with pytest.raises(TraceError, match="kernels there"):
+        kernel_table(FIXTURE, max_memory_bytes=allowed, steps=1000)
+
+
+@pytest.mark.parametrize("words", [["kernels"], ["export", "--perfetto", "{out}/run.json"]])
+def test_the_commands_that_need_rows_in_words_say_so(words, tmp_path, capsys):
+    words = [word.replace("{out}", str(tmp_path)) for word in words]
+    assert main([*words, str(FIXTURE), "--max-memory", "200MB"]) == 1
+    told = capsys.readouterr().err
+    assert "memory are needed" in told
+    assert "--max-memory" in told
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

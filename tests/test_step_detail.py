@@ -2,14 +2,24 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from handmade import make_report
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tracebook.errors import ReportVersionError
 from tracebook.phase_styles import phase_styles
 from tracebook.phases import STEP_PHASES
 from tracebook.render import render
 from tracebook.report import Report
+from tracebook.step_detail import ms_each
+from tracebook.units import ms
+
+
+@given(st.lists(st.integers(0, 2**50), max_size=20))
+def test_times_of_steps_are_as_one_by_one(ns):
+    assert ms_each(np.array(ns, dtype=np.int64)) == [ms(one) for one in ns]
 
 
 def test_samples_of_every_step_add_up_to_the_wall(report):

@@ -78,7 +78,7 @@ def account(
             "Record more decode steps, or look at the kernels with `tracebook kernels`.",
         )
     run = _as_it_ran(run, labelled.plan)
-    time = share_out(labelled.kernels, labelled.steps)
+    time = share_out(labelled.kernels, labelled.steps, trace.scratch)
     traffic = _traffic(labelled, time, run, models)
     labelled = replace(labelled, notices=(*labelled.notices, *traffic.notices))
     phases = group(time.labels, ("phase",))

@@ -36,7 +36,12 @@ from tracebook.kernels.notdecode import check_tokens
 from tracebook.kernels.nvtx import NvtxAgreement, compare_scopes
 from tracebook.machine import Machine, resolve_machine
 from tracebook.notices import Notice
-from tracebook.opening import growing_windows, open_within
+from tracebook.opening import (
+    growing_windows,
+    kernels_between,
+    open_within,
+    refuse_words_beyond,
+)
 from tracebook.options import Options, check_names, choice_of, describe
 from tracebook.report import Report
 from tracebook.trace import Trace
@@ -104,6 +109,22 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
         return _first_steps(Path(path), options)
     trace = open_for(path, options)
     return _label(path, options, trace, launches_in_scopes(path))
+
+
+def examine_in_words(path: str | Path, **options: Unpack[Options]) -> Examined:
+    """As `examine`, for what tells every kernel in words: those must fit into memory.
+
+    Raises:
+        TracebookError: As `examine`, or they would not fit.
+    """
+    check_names(options)
+    path, allowed = Path(path), options.get("max_memory_bytes")
+    if options.get("steps") is None:  # told before the work, not after it
+        asked = kernels_between(path, options.get("from_ns"), options.get("to_ns"))
+        refuse_words_beyond(path, asked, allowed)
+    examined = examine(path, **options)
+    refuse_words_beyond(path, examined.trace.kernels.height, allowed)
+    return examined
 
 
 def _first_steps(path: Path, options: Options) -> Examined:

@@ -70,8 +70,10 @@ class Values:
         """Number of values."""
         return len(self.source if self.at is None else self.at)
 
-    def __getitem__(self, index: slice | Ints) -> Ints:
-        """Values of a part, nulls replaced."""
+    def __getitem__(self, index: int | slice | Ints) -> Ints:
+        """Values of a part, nulls replaced; of one place, an array without dimensions."""
+        if isinstance(index, int):
+            return self[index : index + 1].reshape(())
         rows = index if self.at is None else self.at[index]
         if self._array is not None:
             return self._array[rows]

@@ -14,12 +14,13 @@ from typing import Unpack
 
 import polars as pl
 
-from tracebook.analysis import examine, open_for
+from tracebook.analysis import examine_in_words, open_for
 from tracebook.capture import capture_notices
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.classes import classify_names, load_rules
 from tracebook.kernels.labels import ROW_SCHEMA
 from tracebook.notices import Notice
+from tracebook.opening import refuse_words_beyond
 from tracebook.options import Options
 from tracebook.phases import Phase
 from tracebook.trace import Trace
@@ -70,9 +71,10 @@ def kernel_table(path: str | Path, **options: Unpack[Options]) -> KernelTable:
     rules = options.get("rules")
     rules_path = Path(rules) if rules is not None else None
     try:
-        examined = examine(path, **options)
+        examined = examine_in_words(path, **options)
     except NoDecodeSteps as error:
         trace = open_for(path, options)
+        refuse_words_beyond(Path(path), trace.kernels.height, options.get("max_memory_bytes"))
         rows = classify_only(trace, rules_path)
         reason = Notice("no_decode_steps", error.message, error.hint)
         notices: tuple[Notice, ...] = (reason, *capture_notices(trace))

@@ -41,7 +41,8 @@ class Options(TypedDict, total=False):
             `Percent` of it.
         to_ns: Leave out kernels after this time.
         steps: Account for the first so many steady steps only, reading no more than that.
-        max_memory_bytes: What may be used; half of the machine's memory by default.
+        max_memory_bytes: What may be used; half of the machine's memory by default. A trace for
+            which that is too little is read into files in the cache directory.
         rules: Kernel rules of your own, tried before the shipped ones.
         run_file: Run description to use instead of run.toml beside the trace.
     """

@@ -26,6 +26,7 @@ from tracebook.analysis import (
 )
 from tracebook.config import RunDescription
 from tracebook.errors import NoDecodeSteps, ReportVersionError
+from tracebook.importers.kernel_columns import filtered
 from tracebook.kernels.classes import classify_names, load_rules
 from tracebook.notices import Notice
 from tracebook.options import Options, describe
@@ -158,7 +159,7 @@ def analyze_ranks(path: str | Path, **options: Unpack[Options]) -> Ranks:
     for device, pid in _pairs(trace):
         part: Options = {**options, "device": device, "pid": pid}
         own = (pl.col("device") == device) & pl.col("pid").eq_missing(pl.lit(pid))
-        rank = replace(trace, kernels=trace.kernels.filter(own))
+        rank = replace(trace, kernels=filtered(trace.kernels, own, trace.scratch))
         try:
             found = examine_trace(rank, run, models, part, launches, (*told, *assumed))
         except NoDecodeSteps as error:

@@ -91,6 +91,7 @@ def share_out(kernels: LabelledKernels, steps: pl.DataFrame, scratch: Scratch = 
     for part in _chunks(kernels):
         sums.add(part, idle.add(part), position)
     idle_ns = idle.per_step()
+    scratch.release()
     wall_ns = borders.end - borders.start
     busy_ns = sums.owned.sum(axis=0)
     if not np.array_equal(busy_ns + idle_ns, wall_ns):

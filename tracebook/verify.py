@@ -13,9 +13,10 @@ from pathlib import Path
 import polars as pl
 
 from tracebook.errors import TraceError
-from tracebook.importers import open_trace, sqlite_of
+from tracebook.importers import sqlite_of
 from tracebook.importers.nsys_results import kernel_sums, parse_stats_csv
 from tracebook.nsys import find_nsys, kernel_stats, nsys_version
+from tracebook.opening import open_within
 from tracebook.trace import Trace
 
 #: One row per kernel name; null where one side does not know it.
@@ -55,19 +56,22 @@ class Verification:
         return kernels, ns, theirs, their_ns
 
 
-def verify(path: Path, against: Path | None = None) -> Verification:
+def verify(
+    path: Path, against: Path | None = None, *, max_memory_bytes: int | None = None
+) -> Verification:
     """Compare the kernels of a whole capture with nsys's own sums.
 
     Args:
         path: The trace; the whole of it is compared, whatever a report looks at.
         against: A CSV file of `nsys stats -r cuda_gpu_kern_sum` or a finished folder of
             the recipe of that name; else `nsys stats` is run.
+        max_memory_bytes: As `open_within`.
 
     Raises:
         TraceError: The trace cannot be read, or is none that nsys stats can read.
         NsysError: nsys is missing or failed.
     """
-    trace = open_trace(path)
+    trace = open_within(path, max_memory_bytes=max_memory_bytes)
     if against is not None:
         return compare(trace, kernel_sums(against), str(against))
     export = sqlite_of(path)

@@ -15,6 +15,7 @@ from accuracy.family import CASES
 
 from tracebook.cli import main
 from tracebook.errors import NoDecodeSteps
+from tracebook.opening import BASE_BYTES
 from tracebook.ranks import Ranks, analyze_ranks
 
 BY_NAME = {case.name: case for case in CASES}
@@ -59,6 +60,11 @@ def bytes_by_truth(trace):
 def told(capsys, *args):
     assert main(["report", *(str(arg) for arg in args)]) == 0
     return capsys.readouterr().out
+
+
+def test_ranks_of_a_trace_that_is_larger_than_the_memory_allowed(two):
+    whole = analyze_ranks(two).to_json(steps=True)
+    assert analyze_ranks(two, max_memory_bytes=BASE_BYTES).to_json(steps=True) == whole
 
 
 def test_each_rank_has_a_report_with_its_own_bytes(two, capsys):

@@ -58,7 +58,7 @@ def examined(monkeypatch):
                 replace(everything, kernels=LabelledKernels.of(kept)),
             )
 
-        monkeypatch.setattr("tracebook.kernel_table.examine", examine)
+        monkeypatch.setattr("tracebook.kernel_table.examine_in_words", examine)
         monkeypatch.setattr("tracebook.kernel_table.open_for", lambda *_: trace)
         monkeypatch.setattr(
             "tracebook.kernel_table.classify_only", lambda *_: class_only(everything.rows)

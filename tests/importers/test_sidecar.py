@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -113,11 +115,45 @@ def test_a_change_of_one_page_is_seen_though_size_and_time_stay(trace):
     assert sidecar.sidecar_key(trace) != before
 
 
-@pytest.mark.parametrize("name", ["kernels.parquet", "names.parquet", "info.json"])
+@pytest.mark.parametrize("name", ["kernels.columns", "names.parquet", "info.json"])
 @pytest.mark.parametrize("damage", [lambda p: p.unlink(), lambda p: p.write_bytes(b"{}")])
 def test_a_damaged_index_is_passed_over(trace, name, damage):
     damage(sidecar.make_sidecar(trace) / name)
     assert_same(open_trace(trace), read_trace(trace))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        {"rows": 10**30},
+        {"rows": "3"},
+        {"size": 5},
+        {"columns": {}},
+        {"columns": None},
+        {"order": "other"},
+    ],
+)
+def test_an_index_that_tells_wrong_things_is_passed_over(trace, spoil):
+    info = sidecar.make_sidecar(trace) / "info.json"
+    told = json.loads(info.read_text())
+    told["kernels"] |= spoil
+    info.write_text(json.dumps(told))
+    assert_same(open_trace(trace), read_trace(trace))
+
+
+def test_an_index_that_was_cut_is_passed_over(trace):
+    """A map beyond the end of its file would end the program."""
+    columns = sidecar.make_sidecar(trace) / "kernels.columns"
+    os.truncate(columns, columns.stat().st_size - 1)
+    assert_same(open_trace(trace), read_trace(trace))
+
+
+def test_an_index_that_goes_while_it_is_open_stays_readable(trace):
+    whole = read_trace(trace)
+    made = sidecar.make_sidecar(trace)
+    indexed = open_trace(trace)
+    shutil.rmtree(made)
+    assert_frame_equal(indexed.kernels, whole.kernels)
 
 
 def test_a_killed_process_leaves_no_index(trace, monkeypatch):

@@ -67,10 +67,10 @@ def export_command(
 def _for_perfetto(trace: Path, output: Path, options: dict[str, Any]) -> None:
     if output.suffix not in (".json", ".pftrace"):
         raise click.UsageError(f"--perfetto {output} must end in .pftrace or .json.")
-    from tracebook.analysis import examine
+    from tracebook.analysis import examine_in_words
     from tracebook.perfetto import to_json, to_pftrace, tracks_of
 
-    found = tracks_of(examine(trace, **options))
+    found = tracks_of(examine_in_words(trace, **options))
     binary = output.suffix == ".pftrace"
     with replacing(output, source=trace) as draft:
         draft.write_bytes(to_pftrace(found) if binary else to_json(found).encode())

@@ -117,7 +117,7 @@ _RUN_OPTIONS = (
         "max_memory_bytes",
         type=memory_size,
         metavar="SIZE",
-        help="Memory that may be used, as 8GB (default: half of the machine's).",
+        help="Memory to use, as 8GB (default: half of all); larger traces go to files.",
     ),
     click.option(
         "--rules",

@@ -91,7 +91,7 @@ def report_command(
         for warning in warnings:
             click.echo(f"Warning: {warning.message}", err=True)
     if verify or verify_against is not None:
-        _verify(trace, verify_against)
+        _verify(trace, verify_against, options.get("max_memory_bytes"))
     if strict:
         from tracebook.warning_codes import refuse_alarms
 
@@ -173,13 +173,13 @@ def _refuse_without_nsys() -> None:
         ) from error
 
 
-def _verify(trace: Path, against: Path | None) -> None:
+def _verify(trace: Path, against: Path | None, max_memory_bytes: int | None) -> None:
     """Hold the kernels of the whole capture against nsys's own sums."""
     from tracebook.errors import TraceError
     from tracebook.render.verification import verification_text
     from tracebook.verify import verify
 
-    found = verify(trace, against)
+    found = verify(trace, against, max_memory_bytes=max_memory_bytes)
     click.echo(verification_text(found), nl=False, err=True)
     if not found.differing.is_empty():
         raise TraceError(

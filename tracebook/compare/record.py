@@ -49,7 +49,7 @@ def run_of(examined: Examined, *, keep_paths: bool = False) -> Run:
     document: dict[str, Any] = json.loads(report.to_json(paths=keep_paths))
     if not keep_paths:
         _drop_paths(document)
-    time = share_out(labelled.kernels, labelled.steps)
+    time = share_out(labelled.kernels, labelled.steps, examined.trace.scratch)
     groups = group(time.labels, ("phase",))
     owned = per_step(groups, time.owned)
     order = [phase.value for phase in Phase]

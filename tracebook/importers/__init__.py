@@ -13,6 +13,7 @@ from tracebook.importers.sniff import Kind, sniff
 from tracebook.importers.source import Source
 from tracebook.importers.sqlite_source import open_sqlite
 from tracebook.importers.window import At, Selection, Span
+from tracebook.scratch import MEMORY, Scratch
 from tracebook.trace import Trace
 
 #: From so many rows on a scan for the time of a capture is worth its cost, 0.1 s a million.
@@ -26,6 +27,7 @@ def open_trace(
     pid: int | None = None,
     from_ns: At | None = None,
     to_ns: At | None = None,
+    scratch: Scratch = MEMORY,
 ) -> Trace:
     """Read the kernels of a capture.
 
@@ -42,6 +44,7 @@ def open_trace(
         from_ns: Keep kernels that start at or after this time (ns since capture start, or a
             `Percent` of the time with kernels).
         to_ns: Keep kernels that start before this time (the same).
+        scratch: Where the columns lie, in memory or in files.
 
     Returns:
         The trace: KERNEL_SCHEMA sorted by (start_ns, end_ns, kernel_id), NAME_SCHEMA
@@ -60,16 +63,16 @@ def open_trace(
         from tracebook.importers.sidecar import find_sidecar, read_sidecar
 
         folder = find_sidecar(path)
-        indexed = read_sidecar(folder, path) if folder is not None else None
+        indexed = read_sidecar(folder, path, scratch) if folder is not None else None
         if indexed is not None:
             return select(indexed, selection)
-    return read_trace(path, selection)
+    return read_trace(path, selection, scratch)
 
 
-def read_trace(path: Path, selection: Selection | None = None) -> Trace:
+def read_trace(path: Path, selection: Selection | None = None, scratch: Scratch = MEMORY) -> Trace:
     """Read the capture itself, whether there is an index of it or not."""
     with open_source(path) as source:
-        return assemble(source, selection or Selection())
+        return assemble(source, selection or Selection(), scratch)
 
 
 @contextmanager
@@ -111,6 +114,12 @@ def sqlite_of(path: Path) -> Path | None:
     from tracebook.nsys import export
 
     return export(path)
+
+
+def readable_in_parts(path: Path) -> bool:
+    """Whether kernels can be read page by page, without holding all of their table."""
+    with open_source(path) as source:
+        return source.in_parts(column_map().kernel_table)
 
 
 def kernel_rows(path: Path) -> int:

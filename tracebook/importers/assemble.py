@@ -9,19 +9,20 @@ from pathlib import Path
 import polars as pl
 
 from tracebook.errors import CaptureIncomplete, TraceError
-from tracebook.importers.clean import clean_page, join_pages
 from tracebook.importers.columns import column_map, pick
 from tracebook.importers.facts import read_facts
+from tracebook.importers.gather import Gathering
 from tracebook.importers.names import resolve_names
 from tracebook.importers.refusals import is_graph_level, refuse_without_kernels
-from tracebook.importers.source import Source
+from tracebook.importers.source import PAGE_ROWS, Source
 from tracebook.importers.window import Selection, Span
 from tracebook.notices import Notice
-from tracebook.trace import KERNEL_SCHEMA, Trace
+from tracebook.scratch import Scratch
+from tracebook.trace import Trace
 
 
-def assemble(source: Source, selection: Selection) -> Trace:
-    """Make a `Trace` of an export, see `open_trace`."""
+def assemble(source: Source, selection: Selection, scratch: Scratch) -> Trace:
+    """Make a `Trace` of an export, see `open_trace`; its columns lie in `scratch`."""
     refuse_without_kernels(source)
     info = read_facts(source)
     mapping = column_map()
@@ -32,26 +33,29 @@ def assemble(source: Source, selection: Selection) -> Trace:
         **pick(mapping.optional, present),
     }
     window = selection.window(_span(source) if selection.needs_span else None)
-    kernels, notices = join_pages(source.kernels(mapping.kernel_table, columns, window, clean_page))
-    nodes_seen = kernels["graph_node_id"].null_count() < kernels.height
-    if is_graph_level(source, mode=info.capture_mode, nodes_seen=nodes_seen):
+    gathering = Gathering(selection, scratch)
+    source.kernels(mapping.kernel_table, columns, window, gathering.take)
+    notices = gathering.notices()
+    if is_graph_level(source, mode=info.capture_mode, nodes_seen=gathering.nodes_seen):
         raise CaptureIncomplete(
             f"{source.path} was captured at graph level: the kernels inside CUDA graphs "
             "are not in it.",
             "Record again with nsys profile --cuda-graph-trace=node",
         )
-    if kernels.is_empty():
+    if not gathering.rows:
         if window == (None, None):
             raise _nothing_usable(source.path, notices)
         raise _nothing_in_window(source.path, _span(source))
-    if info.capture_mode == "unknown" and nodes_seen:
+    if info.capture_mode == "unknown" and gathering.nodes_seen:
         info = replace(info, capture_mode="node")
-    kernels = _of_device_and_process(kernels, selection, source.path)
-    names, name_notices = resolve_names(source, kernels)
+    kernels = gathering.kernels(source.path)
+    names, name_notices = resolve_names(source, gathering.short_ids())
+    scratch.release()
     return Trace(
         info=replace(info, notices=(*info.notices, *notices, *name_notices)),
-        kernels=kernels.select(*KERNEL_SCHEMA),
+        kernels=kernels,
         names=names,
+        scratch=scratch,
     )
 
 
@@ -66,17 +70,21 @@ def select(trace: Trace, selection: Selection) -> Trace:
     if selection == Selection():
         return trace
     kernels, path = trace.kernels, trace.info.path
-    span: Span = kernels.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    first, last = selection.window(span)
-    if first is not None:
-        kernels = kernels.filter(pl.col("start_ns") >= first)
-    if last is not None:
-        kernels = kernels.filter(pl.col("start_ns") < last)
+    start = kernels["start_ns"]
+    span: Span = (start[0], kernels["end_ns"].max())  # type: ignore[assignment]
+    begin, end = selection.window(span)
+    first = 0 if begin is None else start.search_sorted(begin)
+    last = kernels.height if end is None else start.search_sorted(end)
+    kernels = kernels.slice(first, max(0, last - first))
     if kernels.is_empty():
         raise _nothing_in_window(path, span)
-    kernels = _of_device_and_process(kernels, selection, path)
+    if selection.device is not None or selection.pid is not None:
+        gathering = Gathering(selection, trace.scratch)
+        for at in range(0, kernels.height, PAGE_ROWS):
+            gathering.store(kernels.slice(at, PAGE_ROWS), at, kernels.height)
+        kernels = gathering.kernels(path)
     names = trace.names.filter(pl.col("name_id").is_in(kernels["name_id"].unique().implode()))
-    return Trace(trace.info, kernels, names)
+    return replace(trace, kernels=kernels, names=names)
 
 
 def _name_columns(present: Sequence[str]) -> dict[str, str]:
@@ -85,23 +93,6 @@ def _name_columns(present: Sequence[str]) -> dict[str, str]:
     if len(names) > 1:
         names.pop("mangled", None)
     return names
-
-
-def _of_device_and_process(kernels: pl.DataFrame, selection: Selection, path: Path) -> pl.DataFrame:
-    for column, wanted in (("device", selection.device), ("pid", selection.pid)):
-        if wanted is None:
-            continue
-        kept = kernels.filter(pl.col(column) == wanted)
-        if kept.is_empty():
-            there = sorted(value for value in kernels[column].unique() if value is not None)
-            listed = ", ".join(str(value) for value in there) or "not recorded"
-            word = "process" if column == "pid" else "device"
-            raise TraceError(
-                f"{path} has no kernel of {word} {wanted}.",
-                f"Its {word} numbers: {listed}.",
-            )
-        kernels = kept
-    return kernels
 
 
 def _span(source: Source) -> Span | None:

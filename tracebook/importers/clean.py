@@ -62,29 +62,17 @@ def clean_page(raw: RawKernels) -> Cleaned:
     return Cleaned(_sort_page(frame), dropped, lost)
 
 
-def join_pages(pages: list[Cleaned]) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
-    """Put pages together. The list is emptied, so that no row is held twice.
-
-    Returns:
-        Frame in KERNEL_SCHEMA plus `short_id`, sorted by (start_ns, end_ns, kernel_id), and
-        one notice for each kind of thing left out.
-    """
-    frames = [page.frame for page in pages]
-    dropped: Counter[str] = Counter()
-    lost: Counter[str] = Counter()
-    for page in pages:
-        dropped.update(page.dropped)
-        lost.update(page.lost)
-    pages.clear()
+def left_out(dropped: Mapping[str, int], lost: Mapping[str, int]) -> tuple[Notice, ...]:
+    """One notice for each kind of thing left out, from the counts of all pages."""
     notices = [
         Notice(
             "rows_dropped",
             f"{'1 kernel row' if count == 1 else f'{count:,} kernel rows'} {reason} left out.",
         )
         for reason in _REASONS
-        if (count := dropped[reason])
+        if (count := dropped.get(reason, 0))
     ]
-    return _merged(frames), (*notices, *_lost_values(lost))
+    return (*notices, *_lost_values(lost))
 
 
 def _drop_unusable(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -146,39 +134,6 @@ def _sort_page(frame: pl.DataFrame) -> pl.DataFrame:
         return frame
     # numpy's stable sort takes what order there is: an export is nearly in order of time.
     return frame[np.lexsort((end, start)).astype(np.uint32)]
-
-
-def _merged(pages: list[pl.DataFrame]) -> pl.DataFrame:
-    """Put pages together that are each sorted; the list is emptied."""
-    rows = _unsettled([page["start_ns"].to_numpy() for page in pages])
-    frame = pl.concat(pages, rechunk=False)
-    pages.clear()
-    start, end = _times(frame[["start_ns", "end_ns"]][rows])
-    order = rows[np.lexsort((end, start))]
-    columns = []
-    for name in frame.columns:  # one by one, so that only one of them is held twice
-        column = frame.drop_in_place(name).rechunk()
-        columns.append(column.scatter(rows, column.gather(order)) if len(rows) else column)
-    return pl.DataFrame(columns)
-
-
-def _unsettled(starts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Positions of rows whose place is not certain when sorted pages are put together.
-
-    Mostly only rows around the borders of pages start before one of an earlier page ends.
-    """
-    starts = [start for start in starts if len(start)]
-    latest = np.maximum.accumulate([start[-1] for start in starts])
-    soonest = np.minimum.accumulate([start[0] for start in reversed(starts)])[::-1]
-    found, offset = [np.zeros(0, dtype=np.int64)], 0
-    for number, start in enumerate(starts):
-        low = np.searchsorted(start, latest[number - 1], side="right") if number else 0
-        more = number + 1 < len(starts)
-        high = np.searchsorted(start, soonest[number + 1], side="left") if more else len(start)
-        found.append(offset + np.arange(low))
-        found.append(offset + np.arange(max(low, high), len(start)))
-        offset += len(start)
-    return np.concatenate(found)
 
 
 def _times(frame: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

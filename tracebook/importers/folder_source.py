@@ -70,18 +70,23 @@ class FolderSource:
         each: Callable[[RawKernels], T],
     ) -> list[T]:
         """See `Source.kernels`."""
-        frame = self._scan(table).with_row_index("kernel_id", offset=1)
-        total = self.row_count(table)
-        start = pl.col(columns["start_ns"])
-        made = []
-        for at in range(0, max(total, 1), PAGE_ROWS):
-            page = frame.slice(at, PAGE_ROWS)
-            if window[0] is not None:
-                page = page.filter(start >= window[0])
-            if window[1] is not None:
-                page = page.filter(start < window[1])
-            named = (pl.col(c).alias(o) for o, c in columns.items())
-            made.append(each(_as_raw(page.select("kernel_id", *named).collect(), columns)))
+        frame = self._scan(table)
+        named = [pl.col(theirs).alias(ours) for ours, theirs in columns.items()]
+        inside = _inside(window)
+        total = room = self.row_count(table)
+        if inside is not None:
+            starts = frame.select(start_ns=columns["start_ns"])
+            room = int(starts.filter(inside).select(pl.len()).collect().item())
+        made, at = [], 0
+        for first in range(0, max(total, 1), PAGE_ROWS):
+            # What else polars can do on the way would make it read the whole table each time.
+            page = frame.slice(first, PAGE_ROWS).select(named).collect()
+            page = page.with_row_index("kernel_id", offset=first + 1)
+            if inside is not None:
+                page = page.filter(inside)
+            rows, misfits = _as_raw(page, columns)
+            made.append(each(RawKernels(rows, misfits, at=at, room=room)))
+            at += rows.height
         return made
 
     def rows(
@@ -164,6 +169,10 @@ class FolderSource:
             frame = frame.select(column)
         return frame.head(1).collect().height > 0
 
+    def in_parts(self, table: str) -> bool:
+        """See `Source.in_parts`: a stream has no index to read parts by."""
+        return not _is_stream(self._files[table])
+
     def row_count(self, table: str) -> int:
         """See `Source.row_count`."""
         return int(self._scan(table).select(pl.len()).collect().item())
@@ -205,20 +214,36 @@ class _Columns(Mapping[str, tuple[str, ...]]):
 def _lazily(file: Path) -> pl.LazyFrame:
     if file.suffix == ".parquet":
         return pl.scan_parquet(file, glob=False)
+    return pl.read_ipc_stream(file).lazy() if _is_stream(file) else pl.scan_ipc(file, glob=False)
+
+
+def _is_stream(file: Path) -> bool:
+    """Whether it is an Arrow stream, not an Arrow file or Parquet."""
+    if file.suffix == ".parquet":
+        return False
     with file.open("rb") as opened:
-        is_file = opened.read(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC
-    # A stream has no index to read parts by.
-    return pl.scan_ipc(file, glob=False) if is_file else pl.read_ipc_stream(file).lazy()
+        return opened.read(len(_ARROW_FILE_MAGIC)) != _ARROW_FILE_MAGIC
 
 
-def _as_raw(page: pl.DataFrame, columns: Collection[str]) -> RawKernels:
+def _inside(window: Window) -> pl.Expr | None:
+    """Whether a start lies in the window, None where there is none."""
+    tests = []
+    if window[0] is not None:
+        tests.append(pl.col("start_ns") >= window[0])
+    if window[1] is not None:
+        tests.append(pl.col("start_ns") < window[1])
+    return pl.all_horizontal(tests) if tests else None
+
+
+def _as_raw(page: pl.DataFrame, columns: Collection[str]) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Integers, and how many values were none, by column."""
     whole = page.select(_as_integers(page.schema))
     misfits = {
         ours: whole[ours].null_count() - page[ours].null_count()
         for ours in columns
         if whole[ours].null_count() > page[ours].null_count()
     }
-    return RawKernels(whole, misfits)
+    return whole, misfits
 
 
 def _as_integers(schema: pl.Schema) -> list[pl.Expr]:

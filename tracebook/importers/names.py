@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import polars as pl
 
@@ -22,8 +22,10 @@ def printable(text: pl.Expr) -> pl.Expr:
     return text.str.replace_all(ODD_LETTERS, "\ufffd")
 
 
-def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
-    """Look up the names of `kernels` (columns `name_id`, `short_id`).
+def resolve_names(
+    source: Source, short_ids: Mapping[int, int | None]
+) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
+    """Look up names: of each name_id, ascending, the id of the short name is given.
 
     The full name falls back on the short one, then on the mangled one, then on
     `unknown-name-ID`.
@@ -31,20 +33,19 @@ def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, 
     Returns:
         Frame in NAME_SCHEMA sorted by name_id, and notices.
     """
-    pairs = kernels.group_by("name_id").agg(pl.col("short_id").first()).sort("name_id")
-    wanted = {key for column in pairs.iter_columns() for key in column.to_list() if key is not None}
+    wanted = {key for pair in short_ids.items() for key in pair if key is not None}
     texts = source.strings(wanted)
     nameless = [
-        key for key, short in pairs.iter_rows() if not texts.get(key) and not texts.get(short)
+        key for key, short in short_ids.items() if not texts.get(key) and not _text(texts, short)
     ]
     mangled = _mangled_names(source, nameless) if nameless else {}
     rows, unknown, odd, longest = [], 0, 0, 0
-    for name_id, short_id in pairs.iter_rows():
-        name = texts.get(name_id) or texts.get(short_id) or mangled.get(name_id)
+    for name_id, short_id in short_ids.items():
+        name = texts.get(name_id) or _text(texts, short_id) or mangled.get(name_id)
         if not name:
             unknown += 1
             name = f"unknown-name-{name_id}"
-        short = texts.get(short_id) or name
+        short = _text(texts, short_id) or name
         cleaned = (printable_text(name), printable_text(short))
         odd += cleaned != (name, short)
         longest = max(longest, len(name), len(short))
@@ -64,6 +65,10 @@ def resolve_names(source: Source, kernels: pl.DataFrame) -> tuple[pl.DataFrame, 
             Notice("names_unprintable", f"{words} held control characters, shown as \ufffd.")
         )
     return pl.DataFrame(rows, schema=NAME_SCHEMA, orient="row"), tuple(notices)
+
+
+def _text(texts: Mapping[int, str], key: int | None) -> str | None:
+    return None if key is None else texts.get(key)
 
 
 def _mangled_names(source: Source, name_ids: Collection[int]) -> dict[int, str]:

@@ -1,5 +1,8 @@
 """The index of a trace: its cleaned kernels as columns in the cache directory.
 
+The columns are mapped, not read (`column_file`): an index takes the room of the trace itself,
+and opening it takes no time.
+
 The key stands for the content without reading all of it: the size, the time of the last
 change, and 64 blocks of 4 KiB spread over the file, of which the first holds SQLite's change
 counter. A trace that is changed in place by anything that keeps all of these is not
@@ -12,28 +15,36 @@ import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from tracebook.cache import cached, find_cached
+from tracebook.cache import cache_dir, cached, find_cached
 from tracebook.drafts import write_parquet
 from tracebook.errors import TraceError
+from tracebook.importers.column_file import read_columns, write_columns
 from tracebook.importers.sniff import Kind, sniff
 from tracebook.notices import Notice
-from tracebook.trace import KERNEL_SCHEMA, NAME_SCHEMA, Gpu, Trace, TraceInfo
+from tracebook.scratch import MEMORY, Scratch
+from tracebook.trace import NAME_SCHEMA, Gpu, Trace, TraceInfo
 
 #: Raise it whenever cleaning, naming or the files below change.
-_VERSION = 1
+_VERSION = 2
 _FOLDER, _SUFFIX = "index", ".index"
 _BLOCKS, _BLOCK_BYTES = 64, 4096
-_ROW_GROUP = 262_144
+#: What reading an index can raise.
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError),
+    pl.exceptions.PolarsError,
+)
+_KERNELS, _NAMES, _INFO = "kernels.columns", "names.parquet", "info.json"
 
 
 def make_sidecar(path: Path) -> Path:
     """Index a trace, once for each content.
 
     Returns:
-        The folder in the cache: kernels.parquet, names.parquet and info.json.
+        The folder in the cache: kernels.columns, names.parquet and info.json.
 
     Raises:
         TraceError: The trace cannot be read, or is a directory export, which is columnar.
@@ -48,17 +59,12 @@ def make_sidecar(path: Path) -> Path:
         )
 
     def make(folder: Path) -> None:
-        trace = read_trace(path)
+        # In files, since they become files: memory then holds pages, however long the trace is.
+        trace = read_trace(path, scratch=Scratch(cache_dir() / "scratch"))
         folder.mkdir()
-        write_parquet(
-            trace.kernels,
-            folder / "kernels.parquet",
-            compression="zstd",
-            compression_level=1,
-            row_group_size=_ROW_GROUP,
-        )
-        write_parquet(trace.names, folder / "names.parquet")
-        (folder / "info.json").write_text(_info_text(trace.info), encoding="utf-8")
+        columns = write_columns(trace.kernels, folder / _KERNELS)
+        write_parquet(trace.names, folder / _NAMES)
+        (folder / _INFO).write_text(_info_text(trace.info, columns), encoding="utf-8")
 
     return cached(_FOLDER, path, _SUFFIX, make, key=sidecar_key(path))
 
@@ -68,34 +74,23 @@ def find_sidecar(path: Path) -> Path | None:
     return find_cached(_FOLDER, sidecar_key(path), _SUFFIX)
 
 
-def read_sidecar(folder: Path, path: Path) -> Trace | None:
+def read_sidecar(folder: Path, path: Path, scratch: Scratch = MEMORY) -> Trace | None:
     """The whole trace from its index, None where the index cannot be read.
 
     Args:
         folder: What `find_sidecar` found.
         path: The trace, for messages.
+        scratch: Where later stages put their arrays.
     """
     try:
-        kernels = _read_columns(folder / "kernels.parquet")
-        names = pl.read_parquet(folder / "names.parquet", glob=False)
-        info = _info_of((folder / "info.json").read_text(encoding="utf-8"), path)
-    except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError):
+        info, columns = _info_of((folder / _INFO).read_text(encoding="utf-8"), path)
+        kernels = read_columns(folder / _KERNELS, columns, scratch)
+        names = pl.read_parquet(folder / _NAMES, glob=False)
+    except _UNREADABLE:
         return None  # deleted meanwhile, or damaged: the trace itself is there
-    if kernels.schema != pl.Schema(KERNEL_SCHEMA) or names.schema != pl.Schema(NAME_SCHEMA):
+    if names.schema != pl.Schema(NAME_SCHEMA):
         return None
-    return Trace(info, kernels, names)
-
-
-def _read_columns(path: Path) -> pl.DataFrame:
-    """A Parquet file, column by column.
-
-    Row groups come as chunks, which every later stage would put together for itself: done at
-    once here, and so that only one column is held twice.
-    """
-    names = pl.read_parquet_schema(path)
-    return pl.DataFrame(
-        [pl.read_parquet(path, columns=[name], glob=False).to_series().rechunk() for name in names]
-    )
+    return Trace(info, kernels, names, scratch)
 
 
 def sidecar_key(path: Path) -> str:
@@ -120,14 +115,15 @@ def sidecar_key(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _info_text(info: TraceInfo) -> str:
-    """Facts as JSON, without the path, which may change."""
+def _info_text(info: TraceInfo, columns: dict[str, Any]) -> str:
+    """Facts and the places of columns as JSON, without the path, which may change."""
     facts = {name: value for name, value in asdict(info).items() if name != "path"}
-    return json.dumps(facts)
+    return json.dumps({"info": facts, "kernels": columns})
 
 
-def _info_of(text: str, path: Path) -> TraceInfo:
-    facts = json.loads(text)
+def _info_of(text: str, path: Path) -> tuple[TraceInfo, dict[str, Any]]:
+    told = json.loads(text)
+    facts = told["info"]
     facts["gpus"] = tuple(Gpu(**gpu) for gpu in facts["gpus"])
     facts["notices"] = tuple(Notice(**notice) for notice in facts["notices"])
-    return TraceInfo(path=path, **facts)
+    return TraceInfo(path=path, **facts), told["kernels"]

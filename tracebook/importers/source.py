@@ -17,8 +17,8 @@ T = TypeVar("T")
 #: durations within 64 bits.
 LATEST_NS = 2**62
 LONGEST_NS = 2**50
-#: Rows that are read at a time: raw rows take 130 bytes, so a page takes 33 MB.
-PAGE_ROWS = 262_144
+#: Rows that are read at a time: raw rows take 130 bytes, so a page takes 8 MB.
+PAGE_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,14 @@ class RawKernels:
         frame: `kernel_id` and the columns asked for, all Int64, null where the
             export has NULL or something that is not an integer.
         misfits: Number of values that were not integers, per column.
+        at: Place of the first row: pages lie in places of their own, in the order of ids.
+        room: Places that all rows together may need, the same for every page.
     """
 
     frame: pl.DataFrame
     misfits: Mapping[str, int]
+    at: int
+    room: int
 
 
 class Source(Protocol):
@@ -101,6 +105,10 @@ class Source(Protocol):
 
     def has_rows(self, table: str, column: str | None = None, among: Sequence[int] = ()) -> bool:
         """Whether the table has a row (where `column` is not NULL, or is one of `among`)."""
+        ...
+
+    def in_parts(self, table: str) -> bool:
+        """Whether rows can be read page by page without holding the whole table."""
         ...
 
     def row_count(self, table: str) -> int:

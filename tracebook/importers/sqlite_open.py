@@ -88,3 +88,15 @@ def as_trace_error(path: Path, error: Exception) -> TraceError:
             f"{path} is not an SQLite database, or is encrypted.", "Give an nsys SQLite export."
         )
     return damaged(path)
+
+
+class Budget:
+    """Progress handler that stops a statement after so many calls in all."""
+
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    def __call__(self) -> int:
+        """Count a call; 1 stops the statement."""
+        self._left -= 1
+        return 1 if self._left < 0 else 0

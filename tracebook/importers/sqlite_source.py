@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from threading import Lock
 
 import polars as pl
 
@@ -23,6 +22,7 @@ from tracebook.importers.columns import column_map, pick
 from tracebook.importers.source import LATEST_NS, LONGEST_NS, PAGE_ROWS, RawKernels, T, Window
 from tracebook.importers.sqlite_open import (
     SETTINGS,
+    Budget,
     as_trace_error,
     connect,
     damaged,
@@ -84,7 +84,7 @@ class SqliteSource:
         self._max_rows = path.stat().st_size // _MIN_ROW_BYTES + 1
         connection.text_factory = _decode
         # A sound scan needs a handful of steps for each row; a damaged tree could go on for ever.
-        connection.set_progress_handler(_Budget(self._max_rows // 10 + 1_000), 1000)
+        connection.set_progress_handler(Budget(self._max_rows // 10 + 1_000), 1000)
         self.views: frozenset[str] = frozenset()
         self.tables: Mapping[str, tuple[str, ...]] = self._probe()
 
@@ -125,45 +125,63 @@ class SqliteSource:
 
         Two threads read a half of the ids each: SQLite decodes on one core only.
         """
-        if where:
-            self.span(table, columns["start_ns"], columns["end_ns"])  # bounds a hostile scan
         name = _quoted(table)  # two questions: SQLite answers each from an end of the tree
         first, last = self._connection.execute(
             f"SELECT (SELECT min(rowid) FROM {name} NOT INDEXED), "
             f"(SELECT max(rowid) FROM {name} NOT INDEXED)"
         ).fetchone()
         if first is None:
-            return [each(self._page(table, columns, where, 0, 0))]
+            return [each(RawKernels(*self._page(table, columns, where, 0, 0), at=0, room=0))]
         if not isinstance(first, int) or not isinstance(last, int):
             raise damaged(self.path)  # a column of its own that is called rowid
         middle = (first + last) // 2
         ranges = [(first, last)]
         if last - first >= _PARALLEL_ROWS:
             ranges = [(first, middle), (middle + 1, last)]
-        left = _Rows(self._max_rows)
+        places = self._places(table, where, ranges)
 
-        def read(ids: tuple[int, int]) -> list[T]:
+        def read(number: int) -> list[T]:
             made = []
-            after, end = ids[0] - 1, ids[1]
+            after, end = ranges[number][0] - 1, ranges[number][1]
+            at, stop = places[number], places[number + 1]
             while True:
-                raw = self._page(table, columns, where, after, end)
-                left.take(raw.frame.height, self.path)
-                bar.advance(raw.frame.height)
-                made.append(each(raw))
-                if raw.frame.height < PAGE_ROWS:
+                frame, misfits = self._page(table, columns, where, after, end)
+                if at + frame.height > stop:
+                    raise damaged(self.path)  # more rows than were counted
+                bar.advance(frame.height)
+                made.append(each(RawKernels(frame, misfits, at=at, room=places[-1])))
+                if frame.height < PAGE_ROWS:
                     return made
-                after = raw.frame["kernel_id"][-1]
+                at, after = at + frame.height, frame["kernel_id"][-1]
 
         with Bar(f"Reading {self.path.name}", last - first + 1) as bar:
             if len(ranges) == 1:
-                return read(ranges[0])
+                return read(0)
             with ThreadPoolExecutor(max_workers=len(ranges)) as pool:
-                return [made for half in pool.map(read, ranges) for made in half]
+                return [made for half in pool.map(read, range(len(ranges))) for made in half]
+
+    def _places(self, table: str, where: str, ranges: Sequence[tuple[int, int]]) -> list[int]:
+        """Where the rows of each range of ids lie when all are put together, and where all end.
+
+        The ids of an export run from 1 without a gap; else, and in a window, the rows are
+        counted, which also bounds the scan of a damaged tree.
+        """
+        places = [0]
+        for first, last in ranges:
+            rows = last - first + 1
+            if where or rows > self._max_rows:
+                ids = f"rowid BETWEEN {first} AND {last}{where and f' AND {where}'}"
+                query = f"SELECT count(*) FROM {_quoted(table)} NOT INDEXED WHERE {ids}"
+                (rows,) = self._connection.execute(query).fetchone()
+            places.append(places[-1] + rows)
+        if places[-1] > self._max_rows:
+            raise damaged(self.path)  # there is no room for so many in the file
+        return places
 
     def _page(
         self, table: str, columns: Mapping[str, str], where: str, after: int, end: int
-    ) -> RawKernels:
-        """Rows whose id lies in (after, end], a page of them at most."""
+    ) -> tuple[pl.DataFrame, dict[str, int]]:
+        """Rows whose id lies in (after, end], a page of them at most, and counted misfits."""
         rows = f"rowid > {after} AND rowid <= {end}{where and f' AND {where}'}"
         plain = {ours: _quoted(raw) for ours, raw in columns.items()}
         misfits: dict[str, int] = {}
@@ -177,7 +195,7 @@ class SqliteSource:
             frame = self._arrow(table, guarded, rows)
         if frame is None or not _ascends(frame["kernel_id"], after):
             raise damaged(self.path)
-        return RawKernels(frame, misfits)
+        return frame, misfits
 
     def _arrow(self, table: str, columns: Mapping[str, str], rows: str) -> pl.DataFrame | None:
         """A page of the columns as Int64; None where a value is of another type."""
@@ -335,6 +353,10 @@ class SqliteSource:
         query = f"SELECT 1 FROM {_quoted(table)} NOT INDEXED {where} LIMIT 1"
         return self._connection.execute(query, tuple(among)).fetchone() is not None
 
+    def in_parts(self, table: str) -> bool:
+        """See `Source.in_parts`."""
+        return table in self.tables
+
     def row_count(self, table: str) -> int:
         """See `Source.row_count`: the ids of an export run from 1 without a gap."""
         query = f"SELECT max(rowid) FROM {_quoted(table)} NOT INDEXED"
@@ -352,31 +374,6 @@ class SqliteSource:
             f"AND {finish} BETWEEN {begin} AND {begin} + {LONGEST_NS}"
         ).fetchone()
         return None if first is None else (first, last)
-
-
-class _Rows:
-    """Counts rows of all threads: more than the file has room for means that it is damaged."""
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-        self._lock = Lock()
-
-    def take(self, rows: int, path: Path) -> None:
-        with self._lock:
-            self._left -= rows
-        if self._left <= 0:
-            raise damaged(path)
-
-
-class _Budget:
-    """Progress handler that stops a statement after so many calls in all."""
-
-    def __init__(self, calls: int) -> None:
-        self._left = calls
-
-    def __call__(self) -> int:
-        self._left -= 1
-        return 1 if self._left < 0 else 0
 
 
 def _quoted(name: str) -> str:

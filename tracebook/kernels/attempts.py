@@ -112,26 +112,52 @@ def best_attempt(
         return shortest * floor <= busy and busy - SMALL_NS * lag <= longest * floor
 
     best: Attempt | None = None
+    # Training repeats whatever it is compared by.
+    for alphabet in ALPHABETS[:1] if kernels.train.any() else ALPHABETS:
+        marks = alphabet(kernels)
+        best = _best_period(kernels, marks, plan, peak_gbps, choice, can_be_a_step)
+        if best is not None:
+            return best
+    raise no_decode(kernels, plan, peak_gbps)
+
+
+#: What is compared to find a period: kernels by name, shape and duration, and where nothing
+#: recurs so, since batches change from step to step, by name or by class.
+ALPHABETS: tuple[Callable[[Kernels], Ints], ...] = (
+    lambda kernels: kernels.symbol,
+    lambda kernels: kernels.grouped(kernels.name),
+    lambda kernels: kernels.grouped(kernels.kernel_class),
+)
+
+
+def _best_period(
+    kernels: Kernels,
+    marks: Ints,
+    plan: Plan | None,
+    peak_gbps: float | None,
+    choice: Choice | None,
+    can_be_a_step: Callable[[int], bool],
+) -> Attempt | None:
+    """The best attempt at the periods of some marks, None where no period can be decode."""
+    best: Attempt | None = None
     as_good = AS_GOOD if plan is None else AS_GOOD_WITH_PLAN
-    for period in find_periods(kernels.symbol, can_be_a_step, as_good)[:PERIODS_TRIED]:
-        found, kinds = find_kinds(kernels, period.kernels, can_be_a_step)
+    for period in find_periods(marks, can_be_a_step, as_good)[:PERIODS_TRIED]:
+        found, kinds = find_kinds(kernels, period.kernels, can_be_a_step, marks)
         for kind in choose_kinds(found, kinds, choice)[:KINDS_TRIED]:
             if len(kind.slices) < max(2, min(LEAST_STEPS, len(kinds[0].slices))):
                 continue
-            attempt = _attempt(found, plan, peak_gbps, kind, kinds)
+            attempt = attempt_kind(found, plan, peak_gbps, kind, kinds)
             if attempt is not None and (best is None or attempt.goodness > best.goodness + 0.02):
                 best = attempt
         if best is not None and best.goodness > GOOD:
             break
-    if best is None:
-        raise no_decode(kernels, plan, peak_gbps)
     return best
 
 
-def _attempt(
+def attempt_kind(
     kernels: Kernels, plan: Plan | None, peak_gbps: float | None, kind: Kind, kinds: list[Kind]
 ) -> Attempt | None:
-    """Template and marks of one kind of step; None where it cannot be decode."""
+    """Template and marks of one kind of step out of several; None where it cannot be decode."""
     template = build_template(kernels, kind)
     if len(template.slices) < 2:
         return None

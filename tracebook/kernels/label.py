@@ -7,6 +7,7 @@ the plan fits. All decisions are made once per template position and broadcast.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,16 @@ from tracebook.kernels.assign import Facts, assign_labels, find_zones
 from tracebook.kernels.attempts import Alternatives, Attempt, best_attempt, judge_attempt
 from tracebook.kernels.broadcast import label_rows, step_frame
 from tracebook.kernels.classes import CLASSES, classify_names, load_rules
-from tracebook.kernels.cut import find_cut
+from tracebook.kernels.cut import Cut, find_cut
 from tracebook.kernels.ends import find_ends
 from tracebook.kernels.kinds import Choice, describe_kind
 from tracebook.kernels.labels import Labelled
 from tracebook.kernels.launches import launch_order
+from tracebook.kernels.realign import is_mixed, realigned
+from tracebook.kernels.recover import recover_steps
 from tracebook.kernels.segments import Placed, place_steps
 from tracebook.kernels.sequence import Kernels, build_kernels
+from tracebook.kernels.steps import Kind
 from tracebook.kernels.verdict import unmatched_products
 from tracebook.notices import Notice
 from tracebook.trace import Trace
@@ -61,14 +65,16 @@ def label_kernels(
         NoDecodeSteps: No steady decode was found; the message says why.
     """
     kernels, chosen_device, chosen_pid, notices = prepare(trace, device, pid, rules)
+    trace.scratch.release()
     attempt = best_attempt(kernels, plan, peak_gbps, choice)
+    if is_mixed(attempt.template):
+        begin = _cut_of(attempt, _facts(attempt, plan)).position
+        attempt = realigned(attempt, begin, plan, peak_gbps, choice)
     attempt, verdict, said = judge_attempt(attempt, alternatives, peak_gbps)
     notices += said
     kernels, steady = attempt.kernels, attempt.template
     facts = _facts(attempt, plan)
-    zones = find_zones(attempt.marks, len(steady.symbol))
-    marker, gap_ns = kernels.step_marker[steady.source], steady.gap_ns(kernels)
-    cut = find_cut(zones, facts, gap_ns, marker, find_ends(kernels, steady, gap_ns))
+    cut = _cut_of(attempt, facts)
     if not cut.certain:
         notices.append(
             Notice(
@@ -78,29 +84,41 @@ def label_kernels(
             )
         )
     labels = assign_labels(attempt.marks, facts, cut.position)
-    placed = place_steps(kernels, steady, cut.position)
+    trace.scratch.release()
+    recovered = recover_steps(
+        kernels, steady, cut.position, place_steps(kernels, steady, cut.position)
+    )
+    placed, kind, others = recovered.placed, attempt.kind, attempt.other_kinds
     if not placed.bounds:
         raise NoDecodeSteps(
             "The repeating part of the trace holds no whole decode step.",
             "Record at least a few dozen decode steps.",
         )
+    if recovered.others is not None:
+        kind, others = Kind(placed.bounds), recovered.others
+    rows, steps = label_rows(kernels, placed, labels), step_frame(kernels, placed)
+    trace.scratch.release()
     return Labelled(
-        kernels=label_rows(kernels, placed, labels),
-        steps=step_frame(kernels, placed),
-        found=len(placed.bounds) + placed.cut_off + placed.isolated + attempt.other_slices,
-        dropped=_dropped(placed, attempt),
+        kernels=rows,
+        steps=steps,
+        found=_steps_found(placed, others),
+        dropped=_dropped(kernels, placed, others),
         source=attempt.source,
         verdict=verdict,
         plan=attempt.laid_out if attempt.laid_out is not None else plan,
         device=chosen_device,
         pid=chosen_pid,
         notices=tuple(notices),
-        kinds=tuple(
-            describe_kind(kernels, kind)
-            for kind in (attempt.kind, *attempt.other_kinds)
-            if kind is not None
-        ),
+        kinds=tuple(describe_kind(kernels, kind) for kind in (kind, *others) if kind is not None),
     )
+
+
+def _cut_of(attempt: Attempt, facts: Facts) -> Cut:
+    """Where a step begins in the template of an attempt."""
+    kernels, template = attempt.kernels, attempt.template
+    zones = find_zones(attempt.marks, len(template.symbol))
+    marker, gap_ns = kernels.step_marker[template.source], template.gap_ns(kernels)
+    return find_cut(zones, facts, gap_ns, marker, find_ends(kernels, template, gap_ns))
 
 
 def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
@@ -124,9 +142,17 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
     )
 
 
-def _dropped(placed: Placed, attempt: Attempt) -> tuple[tuple[str, int], ...]:
+def _steps_found(placed: Placed, others: Sequence[Kind]) -> int:
+    """How many steps of any kind were found, whole or not."""
+    whole = len(placed.bounds) + placed.isolated
+    return whole + placed.cut_off + sum(len(kind.slices) for kind in others)
+
+
+def _dropped(
+    kernels: Kernels, placed: Placed, others: Sequence[Kind]
+) -> tuple[tuple[str, int], ...]:
     """Reasons and counts of what was left out."""
-    infos = [describe_kind(attempt.kernels, kind) for kind in attempt.other_kinds]
+    infos = [describe_kind(kernels, kind) for kind in others]
     repeated = [info for info in infos if info.steps > 1]
     counts = [
         ("cut at the edge of a chain of steps", placed.cut_off),

@@ -23,7 +23,7 @@ LEAST_PERIODS = 2.5
 
 
 def find_kinds(
-    kernels: Kernels, period: int, accept: Callable[[int], bool]
+    kernels: Kernels, period: int, accept: Callable[[int], bool], marks: Ints
 ) -> tuple[Kernels, list[Kind]]:
     """Find the kinds of step at a period and beside it.
 
@@ -31,12 +31,13 @@ def find_kinds(
         kernels: One device and process in launch order.
         period: Kernels per step of the main kind.
         accept: Says whether a lag can be a step at all, as for `find_periods`.
+        marks: What the period was found in, a number per kernel.
 
     Returns:
         The kernels, with one symbol for those that replace each other, and the kinds of
         step, most frequent first; no kinds where nothing marks the period.
     """
-    anchors = find_anchors(kernels.symbol, kernels.before_ns, period, scratch=kernels.scratch)
+    anchors = find_anchors(marks, kernels.before_ns, period, scratch=kernels.scratch)
     if not anchors:
         return kernels, []
     slices = cut_slices(len(kernels), anchors, period)

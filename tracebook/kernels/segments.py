@@ -157,22 +157,55 @@ def _steps_of_chain(
     return [Slice(a, b) for a, b in itertools.pairwise(edges) if b > a], lost
 
 
+@dataclass(frozen=True)
+class Rotated:
+    """A template from the cut on, and the position of each of its kernels in the template."""
+
+    template: Template
+    positions: Ints
+
+    @classmethod
+    def of(cls, template: Template, cut: int) -> Rotated:
+        """The template as a step has it."""
+        positions = np.roll(np.arange(len(template.symbol)), -cut)
+        return cls(replace(template, symbol=template.symbol[positions]), positions)
+
+    def back(self, place: Ints) -> Ints:
+        """Positions of the template for places in the rotated one."""
+        return np.where(place >= 0, self.positions[place], -1)
+
+
+def lay_whole(kernels: Kernels, whole: Rotated, piece: Slice, place: Ints) -> bool:
+    """Lay a slice along a whole step; `place` is only changed where it is one."""
+    if not alike(kernels, whole.template, piece):
+        return False
+    wanted = whole.template.symbol
+    found = _match(wanted, kernels.symbol[piece.first : piece.end])
+    if found is None or not _complete(found, len(wanted), len(wanted)):
+        return False
+    at = np.flatnonzero(found >= 0)
+    begins, ends = found[at[0]], len(wanted) - 1 - found[at[-1]]
+    cut_off = (begins and piece.first == 0) or (ends and piece.end == len(kernels))
+    if max(begins, ends) > MISSING_AT_EDGE or cut_off:
+        return False
+    place[piece.first : piece.end] = whole.back(found)
+    return True
+
+
 def _whole_steps_before(
     kernels: Kernels, template: Template, cut: int, edges: list[int], place: Ints, low: int
 ) -> list[int]:
     """Steps in front of the first one: the anchor may be missing where a chain begins."""
-    positions = np.roll(np.arange(len(template.symbol)), -cut)
+    whole = Rotated.of(template, cut)
     while True:
         end = edges[0]
-        start = max(low, end - len(positions))
-        if not _alike(kernels, template, Slice(start, end)):
+        start = max(low, end - len(template.symbol))
+        if not alike(kernels, template, Slice(start, end)):
             return edges
-        whole = replace(template, symbol=template.symbol[positions])
-        found = _extend_back(kernels, whole, 0, Slice(end, end), place, low)
+        found = _extend_back(kernels, whole.template, 0, Slice(end, end), place, low)
         if found is None:
             return edges
-        inner = place[found:end]
-        place[found:end] = np.where(inner >= 0, positions[inner], -1)
+        place[found:end] = whole.back(place[found:end])
         edges = [found, *edges]
 
 
@@ -180,30 +213,33 @@ def _whole_steps_behind(
     kernels: Kernels, template: Template, cut: int, edges: list[int], place: Ints, high: int
 ) -> list[int]:
     """Steps behind the last one."""
-    positions = np.roll(np.arange(len(template.symbol)), -cut)
-    whole = replace(template, symbol=template.symbol[positions])
+    whole, length = Rotated.of(template, cut), len(template.symbol)
     while True:
         start = edges[-1]
-        if not _alike(kernels, template, Slice(start, min(start + len(positions), high))):
+        if not alike(kernels, template, Slice(start, min(start + length, high))):
             return edges
-        end = _extend_forward(kernels, whole, len(positions), Slice(start, start), place, high)
+        end = _extend_forward(kernels, whole.template, length, Slice(start, start), place, high)
         if end is None:
             return edges
-        inner = place[start:end]
-        place[start:end] = np.where(inner >= 0, positions[inner], -1)
+        place[start:end] = whole.back(place[start:end])
         edges = [*edges, end]
 
 
-def _alike(kernels: Kernels, template: Template, piece: Slice) -> bool:
-    """Whether a region holds about the kernels of a template, whatever their order."""
+def alike(kernels: Kernels, template: Template, piece: Slice, *, part: bool = False) -> bool:
+    """Whether a region holds about the kernels of a template, whatever their order.
+
+    With `part` it may lack some of them, but has hardly any other.
+    """
     symbol, region = template.symbol, kernels.symbol[piece.first : piece.end]
-    if len(region) < WHOLE * len(symbol):
+    if not len(region) or (len(region) < WHOLE * len(symbol) and not part):
         return False
     usual = kernels.in_graph[template.source].mean()
     if abs(usual - kernels.in_graph[piece.first : piece.end].mean()) > 0.5:
         return False
     size = int(max(symbol.max(), region.max())) + 1
-    difference = np.bincount(symbol, minlength=size) - np.bincount(region, minlength=size)
+    difference = np.bincount(region, minlength=size) - np.bincount(symbol, minlength=size)
+    if part:
+        return float(np.maximum(difference, 0).sum()) <= ALIKE * len(region)
     return float(np.abs(difference).sum()) <= ALIKE * len(symbol)
 
 

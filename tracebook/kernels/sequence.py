@@ -53,7 +53,7 @@ class Grids:
 
     columns: tuple[Values, Values, Values]
 
-    def __getitem__(self, index: slice | Ints) -> Ints:
+    def __getitem__(self, index: int | slice | Ints) -> Ints:
         """Grids of some kernels."""
         picked = [np.asarray(column[index], dtype=np.int64) for column in self.columns]
         return np.stack(picked, axis=-1)
@@ -160,6 +160,14 @@ class Kernels:
         busy_ns = np.zeros(len(alias))
         np.add.at(busy_ns, alias, self.busy_ns)
         return replace(self, symbol=symbol, count=count, busy_ns=busy_ns)
+
+    def grouped(self, shared: Shared) -> Ints:
+        """A number per kernel, equal where something that codes have in common is."""
+        number = np.unique(shared.of_code, return_inverse=True)[1]
+        grouped = self.scratch.empty(len(self), index_type(len(number)))
+        for part in parts(len(self)):
+            grouped[part] = number[self.code[part]]
+        return grouped
 
     def busy_between(self, first: int, end: int) -> int:
         """Sum of the durations of kernels [first, end), ns."""

@@ -1,0 +1,103 @@
+"""Steps beside the chains: found by how a step begins, once that is known.
+
+Slices begin at an anchor somewhere in a step, so where steps of several kinds alternate (batches
+that change, drafts of other lengths) a slice holds the end of one kind and the begin of another
+and is like neither.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracebook.kernels.begins import how_steps_begin, step_begins
+from tracebook.kernels.realign import LONGEST, SHORTEST
+from tracebook.kernels.segments import CHAIN, Placed, Rotated, alike, lay_whole
+from tracebook.kernels.sequence import Kernels
+from tracebook.kernels.steps import Kind, Slice, sort_kinds
+from tracebook.kernels.template import Template
+
+#: Warm-up never alternates with other kinds of step that come this often.
+OFTEN = 3
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Steps of the steady kind, and the slices between them that are of other kinds.
+
+    `others` is None where nothing marks the begin of a step reliably.
+    """
+
+    placed: Placed
+    others: tuple[Kind, ...] | None = None
+
+
+def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed) -> Recovered:
+    """Find steps of the steady kind, and of others, between the chains of steps.
+
+    Args:
+        kernels: The launch sequence.
+        template: Of the steady kind.
+        cut: Template position at which a step begins.
+        placed: What was found in chains; its places are completed.
+    """
+    length = len(template.symbol)
+    least, most = max(8, round(SHORTEST * length)), round(LONGEST * length)
+    stretches = [s for s in _between(placed.bounds, len(kernels)) if s.end - s.first >= least]
+    if not stretches or not placed.bounds:
+        return Recovered(placed)
+    begin = how_steps_begin(kernels, template, cut)
+    if begin is None:
+        return Recovered(placed)
+    whole = Rotated.of(template, cut)
+    steps: list[Slice] = []
+    others: list[Slice] = []
+    cut_off = 0
+    for stretch in stretches:
+        edges = [stretch.first, *step_begins(kernels, stretch, begin).tolist(), stretch.end]
+        for number, piece in enumerate(Slice(a, b) for a, b in itertools.pairwise(edges)):
+            if lay_whole(kernels, whole, piece, placed.place):
+                steps.append(piece)
+            elif piece.end == len(kernels) and alike(kernels, template, piece, part=True):
+                cut_off += 1
+            elif number and least <= piece.end - piece.first <= most:
+                others.append(piece)
+    kinds = sort_kinds(kernels, others)
+    bounds = sorted((*placed.bounds, *steps), key=lambda piece: piece.first)
+    often = {s for kind in kinds if len(kind.slices) >= OFTEN for s in kind.slices}
+    kept = bounds[_warm_up(bounds, often) :]
+    found = Placed(placed.place, tuple(kept), cut_off, len(bounds) - len(kept))
+    return Recovered(found, tuple(kinds))
+
+
+def _between(bounds: Sequence[Slice], length: int) -> list[Slice]:
+    """Stretches of kernels that belong to no step."""
+    edges = [0, *(edge for piece in bounds for edge in (piece.first, piece.end)), length]
+    return [Slice(edges[i], edges[i + 1]) for i in range(0, len(edges), 2)]
+
+
+def _warm_up(bounds: Sequence[Slice], often: set[Slice]) -> int:
+    """How many of the first steps are warm-up: a few, with something else behind them.
+
+    Something else is anything but steps of kinds that come often.
+    """
+    first = next(
+        (
+            number
+            for number in range(len(bounds) - CHAIN + 1)
+            if all(
+                bounds[at].end == bounds[at + 1].first for at in range(number, number + CHAIN - 1)
+            )
+        ),
+        0,
+    )
+    begins = {piece.end: piece.first for piece in often}
+    while first:
+        at = bounds[first].first
+        while at in begins:
+            at = begins[at]
+        if bounds[first - 1].end != at:
+            break
+        first -= 1
+    return first
