@@ -329,8 +329,7 @@ def _about_ranks(report: Report, labelled: Labelled) -> list[Notice]:
     if plan is None or verdict is None or plan.ranks == 1 or peak is None:
         return []
     named = labelled.kernels.labels["kernel_class"].is_in(["comm", "gemm"]).any()
-    alone = not any(notice.code == "several_processes" for notice in labelled.notices)
-    if named or not alone or verdict.fitted_gbps * plan.ranks > peak:
+    if named or labelled.devices != 1 or verdict.fitted_gbps * plan.ranks > peak:
         return []
     return [
         Notice(

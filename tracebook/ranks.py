@@ -28,6 +28,7 @@ from tracebook.config import RunDescription
 from tracebook.errors import NoDecodeSteps, ReportVersionError
 from tracebook.importers.kernel_columns import filtered
 from tracebook.kernels.classes import classify_names, load_rules
+from tracebook.kernels.label import ALIKE
 from tracebook.notices import Notice
 from tracebook.options import Options, describe
 from tracebook.phases import Phase
@@ -36,8 +37,6 @@ from tracebook.trace import Trace
 from tracebook.units import percent, rounded
 
 SCHEMA = "tracebook.reports/1"
-#: Ranks of one model launch about the same kernels: they differ by less than this share.
-ALIKE = 0.1
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,10 @@ def _fit_orders(
 
 
 def judge_attempt(
-    attempt: Attempt, alternatives: Alternatives, peak_gbps: float | None, devices: int = 1
+    attempt: Attempt,
+    alternatives: Alternatives,
+    peak_gbps: float | None,
+    devices: int | None = None,
 ) -> tuple[Attempt, Verdict | None, list[Notice]]:
     """Judge the plan; where it is in doubt see whether another plan fits better.
 
@@ -212,7 +215,7 @@ def judge_attempt(
         attempt: The best attempt with the plan that was said.
         alternatives: Lays out other plans; called only where there is doubt.
         peak_gbps: Peak bandwidth, None where unknown.
-        devices: Devices and processes that run as many kernels as this one.
+        devices: Devices and processes that run as many kernels as this one, None if unknown.
 
     Returns:
         The attempt to label by, the verdict (None without a plan), and notices.

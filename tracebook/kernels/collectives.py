@@ -40,7 +40,7 @@ def ranks_in_names(names: Iterable[str]) -> int | None:
 
 
 def check_ranks(
-    plan: Plan, collective: bool | None, told: int | None, devices: int
+    plan: Plan, collective: bool | None, told: int | None, devices: int | None
 ) -> Notice | None:
     """Hold the ranks of the plan against the collectives of a step and the devices at work.
 
@@ -51,7 +51,8 @@ def check_ranks(
         plan: What the step must read.
         collective: What `has_collectives` told.
         told: What `ranks_in_names` told.
-        devices: Devices and processes in the capture that run as many kernels as this one.
+        devices: Devices and processes in the capture that run as many kernels as this one,
+            None where that is not known.
 
     Returns:
         A notice where they differ; None where they agree or nothing tells.
@@ -69,7 +70,7 @@ def check_ranks(
             f"are those of one of {plan.ranks}.",
             f"Say --tensor-parallel {told}.",
         )
-    if told is None and 1 < devices < plan.ranks:
+    if told is None and devices is not None and 1 < devices < plan.ranks:
         return Notice(
             "ranks_missing",
             f"{plan.ranks} tensor-parallel ranks were said; {devices} do the same work in this "

@@ -34,6 +34,9 @@ from tracebook.kernels.verdict import unmatched_products
 from tracebook.notices import Notice
 from tracebook.trace import Trace
 
+#: Ranks of one model launch about the same kernels: they differ by less than this share.
+ALIKE = 0.1
+
 
 def label_kernels(
     trace: Trace,
@@ -64,13 +67,18 @@ def label_kernels(
     Raises:
         NoDecodeSteps: No steady decode was found; the message says why.
     """
-    kernels, chosen_device, chosen_pid, notices = prepare(trace, device, pid, rules)
+    kernels, chosen_device, chosen_pid, devices, notices = prepare(trace, device, pid, rules)
     trace.scratch.release()
-    attempt = best_attempt(kernels, plan, peak_gbps, choice)
+    try:
+        attempt = best_attempt(kernels, plan, peak_gbps, choice)
+    except NoDecodeSteps as error:
+        # Of several processes the busiest was taken, which may be another than the server.
+        hints = [error.hint, *(f"{notice.message} {notice.hint}" for notice in notices)]
+        raise NoDecodeSteps(error.message, " ".join(hint for hint in hints if hint)) from error
     if is_mixed(attempt.template):
         begin = _cut_of(attempt, _facts(attempt, plan)).position
         attempt = realigned(attempt, begin, plan, peak_gbps, choice)
-    attempt, verdict, said = judge_attempt(attempt, alternatives, peak_gbps)
+    attempt, verdict, said = judge_attempt(attempt, alternatives, peak_gbps, devices)
     notices += said
     kernels, steady = attempt.kernels, attempt.template
     facts = _facts(attempt, plan)
@@ -108,6 +116,7 @@ def label_kernels(
         plan=attempt.laid_out if attempt.laid_out is not None else plan,
         device=chosen_device,
         pid=chosen_pid,
+        devices=devices,
         notices=tuple(notices),
         kinds=tuple(describe_kind(kernels, kind) for kind in (kind, *others) if kind is not None),
     )
@@ -165,8 +174,12 @@ def _dropped(
 
 def prepare(
     trace: Trace, device: int | None, pid: int | None, rules: Path | None
-) -> tuple[Kernels, int | None, int | None, list[Notice]]:
+) -> tuple[Kernels, int | None, int | None, int | None, list[Notice]]:
     """Choose device and process, classify names, put kernels in launch order.
+
+    Returns:
+        The kernels, their device and process, how many devices and processes run about as
+        many (None where the trace may be cut down to the one asked for), and notices.
 
     Raises:
         NoDecodeSteps: The device or process asked for has no kernels.
@@ -187,6 +200,9 @@ def prepare(
         )
     chosen_device, chosen_pid = wanted["device"][0], wanted["pid"][0]
     rows = None
+    asked = device is not None and pid is not None
+    alike = int((busy["len"] >= (1 - ALIKE) * wanted["len"][0]).sum())
+    devices = None if asked and len(busy) == 1 else alike
     if len(busy) > 1:
         rows = _rows_of(trace, chosen_device, chosen_pid, wanted["len"][0])
     notices = []
@@ -204,7 +220,7 @@ def prepare(
     kernels = build_kernels(
         trace.kernels, launches, classes, trace.names, rows=rows, scratch=trace.scratch
     )
-    return kernels, chosen_device, chosen_pid, notices
+    return kernels, chosen_device, chosen_pid, devices, notices
 
 
 def _busy(kernels: pl.DataFrame) -> pl.DataFrame:

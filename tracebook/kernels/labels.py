@@ -225,6 +225,8 @@ class Labelled:
         plan: The plan used, None without a checkpoint.
         device: The device examined.
         pid: The process examined, None where the export has none.
+        devices: Devices and processes that run about as many kernels as this one, None
+            where that is not known.
         notices: Warnings.
         kinds: Kinds of step that were found, the one accounted for first.
     """
@@ -240,6 +242,7 @@ class Labelled:
     pid: int | None
     notices: tuple[Notice, ...] = field(default_factory=tuple)
     kinds: tuple[KindInfo, ...] = ()
+    devices: int | None = None
 
     @property
     def rows(self) -> pl.DataFrame:
