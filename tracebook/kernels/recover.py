@@ -56,12 +56,14 @@ def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed
     cut_off = 0
     for stretch in stretches:
         edges = [stretch.first, *step_begins(kernels, stretch, begin).tolist(), stretch.end]
-        for number, piece in enumerate(Slice(a, b) for a, b in itertools.pairwise(edges)):
+        for number, (first, end) in enumerate(itertools.pairwise(edges)):
+            # A step followed by something else that begins otherwise: the step.
+            piece = Slice(first, end if end - first <= most else min(first + length, end))
             if lay_whole(kernels, whole, piece, placed.place):
                 steps.append(piece)
             elif piece.end == len(kernels) and alike(kernels, template, piece, part=True):
                 cut_off += 1
-            elif number and least <= piece.end - piece.first <= most:
+            elif number and least <= end - first <= most:
                 others.append(piece)
     kinds = sort_kinds(kernels, others)
     bounds = sorted((*placed.bounds, *steps), key=lambda piece: piece.first)
