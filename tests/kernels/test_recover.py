@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tracebook.kernels.begins import how_steps_begin, step_begins
-from tracebook.kernels.realign import is_mixed
+from tracebook.kernels.realign import is_mixed, is_turned
 from tracebook.kernels.recover import recover_steps
 from tracebook.kernels.segments import place_steps
 from tracebook.kernels.steps import Kind, Slice
@@ -130,3 +130,14 @@ def test_slices_that_mostly_stand_alone_are_mixed(gaps, mixed):
         steps.append(ONE)
     _, template = template_of([k for once in steps for k in once], starts)
     assert is_mixed(template) is mixed
+
+
+@pytest.mark.parametrize(("shift", "turned"), [(0, False), (2, False), (5, True)])
+def test_slices_of_two_anchors_are_turned_against_each_other(shift, turned):
+    """Two requests, a prefill between; in the second the anchor stands `shift` kernels on."""
+    kernels = [*ONE * 8, *EAGER, *ONE * 5]
+    starts = [ANCHOR + LENGTH * i for i in range(7)]
+    starts += [9 * LENGTH + ANCHOR + shift + LENGTH * i for i in range(4)]
+    sequence, template = template_of(kernels, starts)
+    names = how_steps_begin(sequence, template, (LENGTH - ANCHOR + FIRST) % LENGTH)
+    assert is_turned(sequence, template, names) is turned

@@ -30,7 +30,7 @@ class PlanOfLayers:
 
 def check(plan, text):
     found = codes(text)
-    return check_layers(plan, found, np.full(len(found), 1000.0))
+    return check_layers(plan, found, np.full(len(found), 1000.0), [found])
 
 
 def test_a_group_of_kernels_is_one_layer():

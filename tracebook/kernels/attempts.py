@@ -57,6 +57,8 @@ AS_GOOD_WITH_PLAN = 0.75
 GOOD = 0.93
 #: Another plan must fit better by this much before it is believed.
 BETTER = 0.03
+#: Steps in which layers are counted.
+STEPS_COUNTED = 15
 #: With less of its bytes found, the kernels are not those of the plan; nor are layers half as
 #: many: a model of a pair that was cut down for drafting often has just half.
 FOREIGN = 0.5
@@ -267,7 +269,12 @@ def _judged(
     """The verdict on bytes and times, doubted where the number of layers contradicts it."""
     verdict, notices = judge(fit, attempt.column, plan, peak_gbps)
     classes = attempt.kernels.kernel_class[attempt.template.source]
-    unlike = check_layers(plan, classes, attempt.template.duration_ns)
+    slices = attempt.template.slices
+    steps = [
+        attempt.kernels.kernel_class[piece.first : piece.end]
+        for piece in slices[:: max(1, len(slices) // STEPS_COUNTED)]
+    ]
+    unlike = check_layers(plan, classes, attempt.template.duration_ns, steps)
     if unlike is None:
         return verdict, notices
     if unlike.code == "no_mixing_kernels":

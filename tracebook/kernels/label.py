@@ -25,7 +25,7 @@ from tracebook.kernels.ends import find_ends
 from tracebook.kernels.kinds import Choice, describe_kind
 from tracebook.kernels.labels import Labelled
 from tracebook.kernels.launches import launch_order
-from tracebook.kernels.realign import is_mixed, realigned
+from tracebook.kernels.realign import has_breaks, realigned
 from tracebook.kernels.recover import recover_steps
 from tracebook.kernels.segments import Placed, place_steps
 from tracebook.kernels.sequence import Kernels, build_kernels
@@ -75,7 +75,7 @@ def label_kernels(
         # Of several processes the busiest was taken, which may be another than the server.
         hints = [error.hint, *(f"{notice.message} {notice.hint}" for notice in notices)]
         raise NoDecodeSteps(error.message, " ".join(hint for hint in hints if hint)) from error
-    if is_mixed(attempt.template):
+    if has_breaks(attempt.template):
         begin = _cut_of(attempt, _facts(attempt, plan)).position
         attempt = realigned(attempt, begin, plan, peak_gbps, choice)
     attempt, verdict, said = judge_attempt(attempt, alternatives, peak_gbps, devices)

@@ -14,11 +14,12 @@ import numpy as np
 from tracebook.columns import index_type, parts
 from tracebook.kernels.edit import match_positions
 from tracebook.kernels.sequence import Ints, Kernels
-from tracebook.kernels.steps import Slice
+from tracebook.kernels.steps import KIND_DISTANCE, Slice
 from tracebook.kernels.template import Template
 
-#: A step at the edge of a chain counts when this share of its kernels is there.
-WHOLE = 0.92
+#: A step at the edge of a chain counts when this share of its kernels is there: it may differ as
+#: much as others of its kind do.
+WHOLE = 1 - KIND_DISTANCE
 #: So many kernels may be missing where a step meets something else than its like.
 MISSING_AT_EDGE = 3
 #: Below this share of its usual kernels, the part of a slice before the cut is not its own.

@@ -7,6 +7,8 @@ their number is independent evidence wherever names tell them.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,15 +64,31 @@ def expected_mixers(plan: Plan) -> Mixers:
     return Mixers(len(plan.attention_layers) + drafted, len(plan.recurrent_layers))
 
 
-def check_layers(plan: Plan, kernel_class: Ints, duration_ns: Floats) -> Notice | None:
+def _usual_mixers(steps: Sequence[Ints], said: Mixers) -> Mixers:
+    """What most steps have: what was said, if so many can be counted so."""
+    counts = [[count_mixers(step, products) for products in PRODUCTS_BETWEEN] for step in steps]
+    if sum(said in ways for ways in counts) >= len(steps) / 2:
+        return said
+    return Counter(ways[0] for ways in counts).most_common(1)[0][0]
+
+
+def check_layers(
+    plan: Plan, kernel_class: Ints, duration_ns: Floats, steps: Sequence[Ints]
+) -> Notice | None:
     """Compare the number of token-mixing kernels with the layers of the plan.
+
+    Args:
+        plan: What one step must read.
+        kernel_class: Index into CLASSES per template position.
+        duration_ns: Per template position.
+        steps: Classes of the kernels of some of the steps. They are what is counted: where
+            steps differ the template is like none of them.
 
     Returns:
         A notice where they differ; None where they agree or names do not tell.
     """
     said = expected_mixers(plan)
-    counts = [count_mixers(kernel_class, products) for products in PRODUCTS_BETWEEN]
-    found = said if said in counts else counts[0]
+    found = _usual_mixers(steps, said)
     names = np.array(CLASSES)[kernel_class]
     nameless = float(duration_ns[names == "unknown"].sum() / max(float(duration_ns.sum()), 1.0))
     if found.attention + found.recurrence == 0:
