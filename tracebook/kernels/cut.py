@@ -23,6 +23,9 @@ CUTTABLE = {
     # Appending to the draft cache goes by the verdict and follows it in the same iteration.
     ("output", "draft_context"): -2.0,
     ("draft_context", "draft"): 0.0,
+    # Between two passes of a drafter: where the first one ends the step before (SGLang's EAGLE
+    # lets the drafter take in what was accepted behind the verify pass).
+    ("draft_head", "draft"): -2.0,
     ("target", "target"): 1.0,
 }
 GAP_UNIT_NS = 2000.0
@@ -45,6 +48,10 @@ REACH = 5
 #: may bring its inputs; anything else may as well write down what the last step decided.
 AHEAD = {"fill": 0.15, "copy": -0.15, "prepare": -0.15, "draft_prepare": -0.15}
 OTHER_AHEAD = -0.6
+#: A step does not begin before the tokens of the last one are chosen: a sampler behind a graph
+#: that holds the output layer is the first eager kernel there, and no begin.
+CHOOSES = frozenset({"sample", "verify", "select"})
+NOT_DECIDED = 6.0
 GLUE = frozenset({"copy", "fill", "elementwise", "unknown", "prepare", "draft_prepare"})
 #: Two candidates closer than this in different zones are called ambiguous.
 MARGIN = 1.0
@@ -80,9 +87,10 @@ def find_cut(
         previous = zone.first_mark.position
         scored: list[tuple[float, int, int, bool]] = []
         ahead = _marker_ahead(candidates, facts, step_marker)
+        undecided = _undecided(candidates, facts)
         for number, position in enumerate(candidates):
             score = prior + ahead[number] + _evidence(facts, gap_ns, previous, position)
-            score += float(told[position])
+            score += float(told[position]) - (NOT_DECIDED if number <= undecided else 0.0)
             likely = ahead[number] > 0 or prior > 0 or told[position] >= CAPTURE_LIMIT
             scored.append((score, -len(scored), position, likely))
             previous = position
@@ -95,6 +103,12 @@ def find_cut(
     # since an engine that synchronises after the verify pass leaves one there as well.
     certain = len(best) == 1 or (best[0][2] and best[0][0] - best[1][0] > MARGIN)
     return Cut(best[0][1], certain)
+
+
+def _undecided(candidates: list[int], facts: Facts) -> int:
+    """Number of the last candidate that still chooses tokens, -1 where none does."""
+    names = [facts.class_name(position) for position in candidates]
+    return max((number for number, name in enumerate(names) if name in CHOOSES), default=-1)
 
 
 def _told_by_ends(ends: Ends) -> Floats:

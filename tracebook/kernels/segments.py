@@ -140,6 +140,7 @@ def _steps_of_chain(
 
     `free` is the range that no other chain lays claim to.
     """
+    chain = [*chain[:-1], _prolonged(kernels, template, cut, chain[-1], place, free.end)]
     edges = [_boundary(kernels, template, place, piece, cut, free.first) for piece in chain]
     lost = 0
     head = (
@@ -150,12 +151,39 @@ def _steps_of_chain(
     else:
         edges = [head, *edges] if cut > 0 else edges
         edges = _whole_steps_before(kernels, template, cut, edges, place, free.first)
+    if not _reaches(kernels, cut, chain[-1], place):
+        return [Slice(a, b) for a, b in itertools.pairwise(edges[:-1]) if b > a], lost + 1
     tail = _extend_forward(kernels, template, cut, chain[-1], place, free.end)
     if tail is None:
         lost += 1
     else:
         edges = _whole_steps_behind(kernels, template, cut, [*edges, tail], place, free.end)
     return [Slice(a, b) for a, b in itertools.pairwise(edges) if b > a], lost
+
+
+def _prolonged(
+    kernels: Kernels, template: Template, cut: int, piece: _Piece, place: Ints, high: int
+) -> _Piece:
+    """The last slice of a chain with what follows of its step: nothing told where it ends."""
+    reached = int(place[piece.first : piece.end].max(initial=-1)) + 1
+    if piece.edge.last is not None or reached >= cut:
+        return piece
+    wanted = template.symbol[reached:]
+    found = _match(wanted, kernels.symbol[piece.end : min(high, piece.end + _reach(len(wanted)))])
+    if found is None:
+        return piece
+    kept = found[: int(np.cumsum(np.where(found >= 0, 1, -1)).argmax()) + 1]
+    end = piece.end + len(kept)
+    place[piece.end : end] = np.where(kept >= 0, kept + reached, -1)
+    return _Piece(piece.first, end, _edge(place[piece.first : end], cut))
+
+
+def _reaches(kernels: Kernels, cut: int, piece: _Piece, place: Ints) -> bool:
+    """Whether nothing, or hardly anything, of the step that ends in a slice is missing."""
+    if piece.edge.last is not None:
+        return True
+    allowed = MISSING_AT_EDGE if piece.end < len(kernels) else 0
+    return int(place[piece.first : piece.end].max(initial=-1)) >= cut - 1 - allowed
 
 
 @dataclass(frozen=True)
