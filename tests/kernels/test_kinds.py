@@ -64,6 +64,13 @@ def test_two_norms_that_agree_tell_the_tokens(names, grids):
     assert describe_kind(kernels, kinds[0]).norm_grids == grids
 
 
+def test_a_norm_of_heads_does_not_tell_the_tokens():
+    """llama.cpp has one kernel for all norms; those of heads are as many as the heads are."""
+    mixed = [K(NORM, 2000, "", grid=(1, 1, 1))] * 10 + [K(NORM, 2000, "", grid=(48, 1, 1))] * 8
+    kernels, kinds = kinds_of([*mixed, *[K(OF_HEADS, 2000, "", grid=(48, 1, 1))] * 8])
+    assert describe_kind(kernels, kinds[0]).norm_grids == ()
+
+
 def test_signatures_do_not_depend_on_order_or_time():
     turned = with_rows(1)[20:] + with_rows(1)[:20]
     slow = [replace(k, ns=3 * k.ns) for k in with_rows(1)]
