@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tracebook.checkpoint.plan import Read
@@ -15,6 +16,7 @@ from .toy import (
     HEAD_MB,
     LAYERS,
     MB,
+    K,
     column_of,
     drafted_plan,
     drafted_step,
@@ -203,3 +205,17 @@ def test_experts_of_another_format_are_seen_all_the_same():
     assert verdict.off_share == pytest.approx(6 * 48 / 760, abs=0.02)
     assert "bytes_unlike_times" in codes
     assert not verdict.bytes_trusted
+
+
+def test_a_sampler_that_no_rule_knows_is_no_product():
+    """All products say that they are; a long kernel of a name of its own is none of them."""
+    sampler = K("void invokeTopKStage1<float>(T1)", 400_000, "sampling")
+    kernels = [*step(), sampler]
+    column = replace(
+        column_of(kernels),
+        match_penalty=np.array([0.0 if "Gemm" in k.name or k is sampler else 3.0 for k in kernels]),
+    )
+    fit = fit_plan(column, plan(), peak_gbps=PEAK)
+    assert not unmatched_products(fit, column).any()
+    silent = replace(column, telling=np.array([k is not sampler for k in kernels]))
+    assert unmatched_products(fit, silent).tolist() == [k is sampler for k in kernels]
