@@ -53,6 +53,13 @@ def test_a_kernel_that_changed_places_with_a_product_is_no_layer():
     assert check(PlanOfLayers((0, 1)), LAYER + swapped) is None
 
 
+def test_a_group_that_the_cycle_cuts_in_two_is_one():
+    cycle = (2 * LAYER).split()
+    turned = cycle[4:] + cycle[:4]  # begins with the second kernel of the first group
+    assert turned[0] == turned[-1] == "attention"
+    assert check(PlanOfLayers((0, 1)), " ".join(turned)) is None
+
+
 def test_both_mixers_in_one_layer_count_for_themselves():
     parallel = "norm gemm attention gdn gemm norm gemm gemm "
     assert count_mixers(codes(2 * parallel)) == Mixers(2, 2)

@@ -21,6 +21,8 @@ NAMES_SHARING, SHARE_SHARING = 3, 0.5
 #: Of norms two names and a third do: norms of heads, fused with the rotary embedding, have
 #: more blocks, other row-wise kernels may put a block on a part of a row.
 NORMS_SHARING, SHARE_OF_NORMS = 2, 1 / 3
+#: A name shares the usual grid if at least this share of its launches has it.
+OWN_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ def _rows(
         return None, ()
     values, counts = np.unique(grids, return_counts=True)
     usual = int(values[counts.argmax()])
-    sharing = len(np.unique(kernels.base_name[part][by_row][grids == usual]))
+    _, name = np.unique(kernels.base_name[part][by_row], return_inverse=True)
+    # A name that mostly has other grids has this one for another reason (norms of heads).
+    have = np.bincount(name, weights=grids == usual) >= OWN_SHARE * np.bincount(name)
+    sharing = int(have.sum())
     if sharing < names or counts.max() < share * len(grids):
         return usual, ()
     return usual, tuple(values[np.argsort(-counts, kind="stable")].tolist())

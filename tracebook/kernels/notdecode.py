@@ -164,9 +164,9 @@ def check_tokens(kind: KindInfo, batch: int | None) -> list[Notice]:
     tokens = kind.norm_grids[0] if kind.norm_grids else 0
     most = TOKENS_PER_SEQUENCE * batch if batch is not None else MOST_SEQUENCES
     if tokens > most:
-        sequences = f"batch {batch}" if batch is not None else "no usual batch"
+        sequences = f"batch {batch}" if batch is not None else "any usual batch"
         raise NoDecodeSteps(
-            f"No steady decode found: {tokens:,} tokens pass the layers at once, which "
+            f"No steady decode found: {tokens:,} tokens pass the layers at once, more than "
             f"{sequences} has in decode: it is prefill.",
             "Let the capture run on while tokens are generated. If so many sequences were "
             "decoded at once, say so with --batch.",

@@ -38,13 +38,17 @@ def count_mixers(kernel_class: Ints, products: int = 1) -> Mixers:
     """Count groups of token-mixing kernels.
 
     Args:
-        kernel_class: Index into CLASSES per template position.
+        kernel_class: Index into CLASSES per template position; a cycle, which may begin
+            within a group.
         products: A group ends with so many matrix products between two of its kind.
     """
     counts = {"attention": 0, "gdn": 0}
     last: str | None = None
     passed = 0
-    for name in np.array(CLASSES)[kernel_class].tolist():
+    names = np.array(CLASSES)[kernel_class]
+    between = np.isin(names, ["gemm", "unknown"])
+    behind = int(np.flatnonzero(between)[-1]) + 1 if between.any() else 0
+    for name in np.roll(names, -behind).tolist():
         if name in ("gemm", "unknown"):
             passed += 1
         elif name in counts:

@@ -27,6 +27,8 @@ OFF_WARN, OFF_REFUSE = 0.09, 0.15
 UNMATCHED_WARN, UNMATCHED_REFUSE = 0.01, 0.04
 PHASE_RATIO = (0.7, 1.3)
 ABOVE_PEAK = 1.05
+#: Names tell the products where so much of the matched time is in kernels named as such.
+NAMED_SHARE = 0.97
 #: A way of splitting groups that at most this share of them has is an odd one.
 ODD_GROUPS, ODD_WARN = 0.2, 0.01
 
@@ -173,7 +175,8 @@ def unmatched_products(fit: Fit, column: Column) -> Bools:
     """Kernels that look like weight readers but match nothing, shape (kernels,).
 
     A kernel looks like one when its name says so, when most of its name were matched, or
-    when its name says nothing and it is longer than most kernels that were matched.
+    when its name says nothing and it is longer than most kernels that were matched. Where all
+    products have names that say so, a name that no rule knows is rather that of a sampler.
     """
     used = np.zeros(fit.length, dtype=bool)
     used[[k for found in fit.found for k in found.kernels]] = True
@@ -182,7 +185,10 @@ def unmatched_products(fit: Fit, column: Column) -> Bools:
     counts = np.bincount(column.symbol)
     matched = np.bincount(column.symbol[used], minlength=len(counts))
     same_name = column.telling & (matched >= 0.5 * np.maximum(counts, 1))[column.symbol]
-    suspect = column.named | same_name | (column.duration_ns > 2 * float(np.median(taken)))
+    by_name = column.duration_ns[used & column.named].sum() >= NAMED_SHARE * sum(taken)
+    silent = ~column.telling if by_name else np.ones_like(used)
+    long = silent & (column.duration_ns > 2 * float(np.median(taken)))
+    suspect = column.named | same_name | long
     floor_ns = max(0.2 * float(np.quantile(taken, 0.1)), 2 * LAUNCH_NS)
     heavy = ~used & (column.named | nameless) & suspect & (column.duration_ns > floor_ns)
     return np.asarray(heavy)
