@@ -35,6 +35,8 @@ EARLIER = frozenset({"sample", "verify", "select", "prepare", "draft_prepare", "
 LAYER_ENDS = frozenset({"moe", "splitk_reduce", "gemm", "elementwise", "activation", "comm"})
 #: Classes that say little enough for the joint of layers to decide.
 VAGUE = frozenset({"unknown", "elementwise", "norm", "copy", "activation"})
+#: Classes that choose tokens.
+CHOOSES = frozenset({"sample", "verify", "select"})
 #: Classes that can write into a buffer.
 WRITES = frozenset({"elementwise", "copy", "fill"})
 LAYERED = frozenset({"target", "draft"})
@@ -263,6 +265,10 @@ def _walk_zone(
     settled = max(
         (n for n, p in enumerate(zone.positions) if facts.class_name(p) in EARLIER), default=-1
     )
+    # State is committed by the verdict: what stands in front of a sampler is no commit.
+    chosen = max(
+        (n for n, p in enumerate(zone.positions) if facts.class_name(p) in CHOOSES), default=-1
+    )
     floor_ns = REPLAY_SHARE * float(facts.duration_ns.sum())
     inputs = _inputs(zone, facts)
     for number, position in enumerate(zone.positions):
@@ -278,7 +284,11 @@ def _walk_zone(
         phase = stages[0][0] if in_first and not after_cut else stages[stage][0]
         if name in NAMED_PHASE:
             phase, evidence = NAMED_PHASE[name], "name"
-        elif _is_replay(zone, facts, position, name, phase, floor_ns) and not joined[number]:
+        elif (
+            number > chosen
+            and not joined[number]
+            and _is_replay(zone, facts, position, name, phase, floor_ns)
+        ):
             phase, evidence = Phase.REPLAY, "structure"
         elif foreign and foreign[0] <= number <= foreign[-1]:
             phase, evidence = Phase.UNCLASSIFIED, "none"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracebook.kernels.assign import Facts, Zone
+from tracebook.kernels.assign import CHOOSES, Facts, Zone
 from tracebook.kernels.ends import Ends
 from tracebook.kernels.sequence import Bools, Floats
 
@@ -50,7 +50,6 @@ AHEAD = {"fill": 0.15, "copy": -0.15, "prepare": -0.15, "draft_prepare": -0.15}
 OTHER_AHEAD = -0.6
 #: A step does not begin before the tokens of the last one are chosen: a sampler behind a graph
 #: that holds the output layer is the first eager kernel there, and no begin.
-CHOOSES = frozenset({"sample", "verify", "select"})
 NOT_DECIDED = 6.0
 GLUE = frozenset({"copy", "fill", "elementwise", "unknown", "prepare", "draft_prepare"})
 #: Two candidates closer than this in different zones are called ambiguous.
