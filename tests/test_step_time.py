@@ -114,3 +114,33 @@ def test_kernels_in_several_chunks(monkeypatch):
     parts = share_out(kernels_of(listed), steps_of([3, 20, 41, 70]))
     for name in ("owned", "whole", "kernels", "pieces", "idle_ns"):
         assert (getattr(whole, name) == getattr(parts, name)).all()
+
+
+def test_times_that_no_float_can_tell_are_added_up_exactly():
+    long = 2**54 + 1
+    listed = [(0, long, "a"), (long, long, "a"), (long + 5, long, "b")]
+    time = share_out(kernels_of(listed), steps_of([0, 2**60]))
+    assert time.owned.sum(axis=1).tolist() == [2 * long, 5]
+    assert time.whole.sum(axis=1).tolist() == [2 * long, long]
+
+
+@given(kernels, borders, st.lists(st.sampled_from([0, 1, 2, None]), min_size=12, max_size=12))
+def test_kernels_count_in_the_step_they_belong_to(kernels, borders, belongs):
+    """Wherever they run; steps that are not kept count none."""
+    listed = sorted(kernels)
+    steps = steps_of(borders)
+    time = share_out(kernels_of(listed, belongs[: len(listed)]), steps)
+    expected = [belongs[: len(listed)].count(step) for step in range(steps.height)]
+    assert time.kernels.sum(axis=0).tolist() == expected
+    lasting = sum(max(0, end - start) > 0 for start, end in pieces_of(listed, borders))
+    assert time.pieces.sum() == lasting
+
+
+def pieces_of(kernels, borders):
+    """Exclusive stretches of time, cut at the borders of steps."""
+    reached = -1
+    for start, length, _ in kernels:
+        own = max(start, reached)
+        for low, high in itertools.pairwise(borders):
+            yield max(own, low), min(start + length, high)
+        reached = max(reached, start + length)

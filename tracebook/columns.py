@@ -42,6 +42,13 @@ def distinct(column: pl.Series) -> list[Any]:
     return pl.concat(found).drop_nulls().unique().sort().to_list()
 
 
+def _one_value(array: Ints) -> bool:
+    """Whether all values are the same; what differs is nearly always seen at a glance."""
+    if not len(array) or not array[0] == array[len(array) // 2] == array[-1]:
+        return False
+    return bool(array.min() == array.max())
+
+
 @dataclass(frozen=True, eq=False)
 class Values:
     """A column of integers in some order; an index gives an array of a part of it.
@@ -58,13 +65,21 @@ class Values:
     _array: Ints | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        """Look at a column without a copy where that can be done."""
+        """Look at a column without a copy where that can be done; keep one value only once."""
         if isinstance(self.source, pl.Series):
             whole = self.source.null_count() == 0 and self.source.n_chunks() == 1
             array = self.source.to_numpy() if whole else None
         else:
             array = self.source
+        if array is not None and _one_value(array):
+            array = np.broadcast_to(array[0], array.shape)
+            object.__setattr__(self, "source", array)
         object.__setattr__(self, "_array", array)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all values are known to be the same."""
+        return self._array is not None and self._array.strides == (0,)
 
     def __len__(self) -> int:
         """Number of values."""

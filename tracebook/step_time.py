@@ -10,6 +10,7 @@ for every step of every report.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -307,44 +308,64 @@ class _Sums:
         if overlap and self.whole is self.owned:
             self.whole = _zeros(self.owned.shape, np.int64, self.scratch)
             self.whole += self.owned
-        self._share(self.owned, chunk, own_start, near, self.pieces)
+        row, step, ns = self.borders.cut(own_start, chunk.end, near)
+        one_each = isinstance(row, slice)  # each kernel makes one piece
+        cells = _Cells.of(len(self.pieces), near, chunk.label[row], step)
+        cells.add_to(self.owned, ns)
+        counted = cells.count()
+        self.pieces += counted.sum(axis=1)
         if self.whole is not self.owned:
-            self._share(self.whole, chunk, chunk.start, near)
-        step, label = position[np.minimum(chunk.step, len(position) - 1)], chunk.label
-        if step.min() < 0:
-            known = np.flatnonzero(step >= 0)
-            step, label = step[known], label[known]
-        if len(step):
-            first = int(step.min())
-            self._count(self.kernels, slice(first, int(step.max()) + 1), label, step - first)
+            row, full, ns = self.borders.cut(chunk.start, chunk.end, near)
+            _Cells.of(len(self.pieces), near, chunk.label[row], full).add_to(self.whole, ns)
+        belongs = position[np.minimum(chunk.step, len(position) - 1)]
+        if one_each and np.array_equal(belongs, step):
+            self.kernels[:, near] += counted
+        else:
+            self._count(chunk.label, belongs)
 
-    def _share(
-        self, table: Ints, chunk: _Chunk, start: Ints, near: slice, pieces: Ints | None = None
-    ) -> None:
-        """Add the time from `start` to the end of each kernel to the steps it lies in."""
-        row, step, ns = self.borders.cut(start, chunk.end, near)
-        self._count(table, near, chunk.label[row], step - near.start, ns)
-        if pieces is not None:
-            pieces += np.bincount(chunk.label[row], minlength=len(pieces))
-
-    def _count(
-        self, table: Ints, near: slice, label: Ints, step: Ints, value: Ints | None = None
-    ) -> None:
-        """Add values, or ones, by label and step."""
-        labels, width = len(table), near.stop - near.start
-        key = label * np.int64(width) + step
-        table[:, near] += _added(key, value, labels * width).reshape(labels, width)
+    def _count(self, label: Ints, step: Ints) -> None:
+        """Count kernels in the steps they belong to, if any."""
+        known = np.flatnonzero(step >= 0)
+        if len(known):
+            step = step[known]
+            near = slice(int(step.min()), int(step.max()) + 1)
+            self.kernels[:, near] += _Cells.of(len(self.pieces), near, label[known], step).count()
 
 
-def _added(key: Ints, value: Ints | None, size: int) -> Ints:
-    """Sums of integers by key; through floats where these are exact."""
-    if value is None:
-        return np.bincount(key, minlength=size)
-    if len(value) * int(value.max(initial=0)) < 2**53:
-        return np.bincount(key, weights=value, minlength=size).astype(np.int64)
-    sums = np.zeros(size, dtype=np.int64)
-    np.add.at(sums, key, value)
-    return sums
+@dataclass(frozen=True)
+class _Cells:
+    """Cells of a table of labels and steps that values go to: those of the steps `near`."""
+
+    labels: int
+    near: slice
+    number: Ints
+
+    @classmethod
+    def of(cls, labels: int, near: slice, label: Ints, step: Ints) -> _Cells:
+        """The cell of each pair of label and step."""
+        number = label * np.int64(near.stop - near.start)
+        number += step
+        number -= near.start
+        return cls(labels, near, number)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Labels and steps."""
+        return self.labels, self.near.stop - self.near.start
+
+    def count(self) -> Ints:
+        """How often each cell occurs."""
+        return np.bincount(self.number, minlength=math.prod(self.shape)).reshape(self.shape)
+
+    def add_to(self, table: Ints, ns: Ints) -> None:
+        """Add integers; through floats where these are exact, which is quicker."""
+        size = math.prod(self.shape)
+        if len(ns) * int(ns.max(initial=0)) < 2**53:
+            sums = np.bincount(self.number, weights=ns, minlength=size).astype(table.dtype)
+        else:
+            sums = np.zeros(size, dtype=table.dtype)
+            np.add.at(sums, self.number, ns)
+        table[:, self.near] += sums.reshape(self.shape)
 
 
 def _zeros(shape: tuple[int, int], dtype: type, scratch: Scratch) -> Ints:

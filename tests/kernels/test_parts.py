@@ -122,6 +122,17 @@ def test_a_column_by_part():
     assert whole[np.array([1])].tolist() == [1]
 
 
+def test_a_column_of_one_value_is_kept_once():
+    same = Values(pl.Series([4] * 9, dtype=pl.Int32), at=np.array([2, 1]))
+    assert same.constant
+    assert same[:].tolist() == [4, 4]
+    assert same[np.array([1])].tolist() == [4]
+    assert int(same[0]) == 4
+    assert not Values(pl.Series([4, 4, 5, 4, 4, 4])).constant
+    assert not Values(pl.Series([4, 4, None, 4])).constant
+    assert Values(pl.Series([], dtype=pl.Int64))[:].tolist() == []
+
+
 def test_parts_cover_a_length_once(small_parts):
     covered = [i for part in parts(200, 3) for i in range(part.start, part.stop)]
     assert covered == list(range(3, 200))

@@ -292,14 +292,16 @@ def _shapes(
     """
     # A missing value is none that a grid can have.
     sizes = [Values(frame[column], -1, at) for column in SHAPE]
+    factors = [np.uint64(factor) for factor in _FACTORS]
+    telling = [(size, f) for size, f in zip(sizes, factors, strict=False) if not size.constant]
     ids, place = Values(frame["name_id"], at=at), _places(name_ids)
     number = scratch.empty(len(ids), np.int32)
     numbering, names = Numbering(), []
     for part in parts(len(ids)):
         name = place(ids[part])
         key = np.zeros(len(name), dtype=np.uint64)
-        for size, factor in zip(sizes, _FACTORS, strict=False):
-            key += size[part].astype(np.uint64) * np.uint64(factor)
+        for size, factor in telling:
+            key += size[part].astype(np.uint64) * factor
         if drifts.any():
             key[drifts[name]] = 0
         key += name.astype(np.uint64) * np.uint64(_FACTORS[-1])
