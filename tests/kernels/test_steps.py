@@ -188,3 +188,18 @@ def test_changing_steps_lie_along_one_template(seed):
             if truth[piece.first + i][1]:
                 assert p >= 0
                 assert name[p] == truth[piece.first + i]
+
+
+def test_of_two_tactics_that_alternate_one_stands_in_the_template():
+    """A third of the steps has another kernel there, a third yet another one."""
+    once = step()
+    tactics = [
+        [replace(k, name=f"{k.name}{end}") if i == 20 else k for i, k in enumerate(once)]
+        for end in ("", "_b", "_c")
+    ]
+    kernels = [k for number in range(9) for k in tactics[number % 3]]
+    sequence = kernels_of(play(kernels)[0])
+    slices = tuple(Slice(len(once) * i, len(once) * (i + 1)) for i in range(9))
+    template = build_template(sequence, Kind(slices))
+    assert len(template.symbol) == len(once)
+    assert [sorted(set(place.tolist()))[0] for place in template.places].count(-1) == 6

@@ -126,7 +126,11 @@ def _lay_along(symbol: Ints, sequences: _Sequences, scratch: Scratch) -> list[In
 
 
 def _majority(source: Ints, sequences: _Sequences, places: Sequence[Ints | None]) -> Ints | None:
-    """A better template: insertions most slices have, without positions few have; None if same."""
+    """A better template: insertions most slices have, without positions few have; None if same.
+
+    A kernel that stands in for another one counts as that: of two tactics that alternate
+    neither may have a majority.
+    """
     usable, present = 0, np.zeros(len(source))
     inserted: Counter[tuple[int, int, int]] = Counter()
     example: dict[tuple[int, int, int], int] = {}
@@ -136,6 +140,7 @@ def _majority(source: Ints, sequences: _Sequences, places: Sequence[Ints | None]
         if place is None:
             continue
         usable += count
+        place = _with_stand_ins(place, len(source))
         present[place[place >= 0]] += count
         last, run = -1, 0
         for j in np.flatnonzero(place < 0).tolist():
@@ -153,6 +158,19 @@ def _majority(source: Ints, sequences: _Sequences, places: Sequence[Ints | None]
     merged = [((int(p), -1), int(source[p])) for p in np.flatnonzero(keep)]
     merged += [((before, run), example[(before, run, s)]) for before, run, s in extra]
     return np.array([index for _, index in sorted(merged)], dtype=np.int64)
+
+
+def _with_stand_ins(place: Ints, positions: int) -> Ints:
+    """Places with those of kernels that stand where as many of the template are missing."""
+    at = np.flatnonzero(place >= 0)
+    before, behind = np.append(-1, at), np.append(at, len(place))
+    known = np.concatenate([[-1], place[at], [positions]])
+    missing, other = np.diff(known) - 1, behind - before - 1
+    filled = place.copy()
+    for gap in np.flatnonzero((missing == other) & (missing > 0)).tolist():
+        first = int(before[gap]) + 1
+        filled[first : first + int(missing[gap])] = np.arange(known[gap] + 1, known[gap + 1])
+    return filled
 
 
 def medians(values: Values | Durations, template: Template, scratch: Scratch) -> Floats:
