@@ -17,7 +17,7 @@ from tracebook.kernel_table import kernel_table
 from tracebook.opening import (
     BASE_BYTES,
     REPORT_BYTES_PER_KERNEL,
-    WORDS_BYTES_PER_KERNEL,
+    TABLE_BYTES_PER_KERNEL,
     growing_windows,
     open_within,
     refuse_words_beyond,
@@ -81,8 +81,8 @@ def test_less_than_the_program_itself_takes_is_refused():
 
 
 def test_rows_in_words_are_refused_before_the_work(monkeypatch):
-    needed = BASE_BYTES + WORDS_BYTES_PER_KERNEL * 10_630
-    refuse_words_beyond(FIXTURE, 10_630, needed)
+    needed = BASE_BYTES + TABLE_BYTES_PER_KERNEL * 10_630
+    refuse_words_beyond(FIXTURE, 10_630, TABLE_BYTES_PER_KERNEL, needed)
     monkeypatch.setattr("tracebook.analysis.examine", None)
     with pytest.raises(TraceError) as caught:
         kernel_table(FIXTURE, max_memory_bytes=needed - 1)
@@ -91,7 +91,7 @@ def test_rows_in_words_are_refused_before_the_work(monkeypatch):
 
 
 def test_rows_in_words_of_a_few_steps_are_not_refused():
-    allowed = BASE_BYTES + WORDS_BYTES_PER_KERNEL * 10_630 - 1
+    allowed = BASE_BYTES + TABLE_BYTES_PER_KERNEL * 10_630 - 1
     assert kernel_table(FIXTURE, max_memory_bytes=allowed, steps=1).rows.height < 10_630
     with pytest.raises(TraceError, match="kernels there"):
         kernel_table(FIXTURE, max_memory_bytes=allowed, steps=1000)

@@ -111,8 +111,15 @@ def examine(path: str | Path, **options: Unpack[Options]) -> Examined:
     return _label(path, options, trace, launches_in_scopes(path))
 
 
-def examine_in_words(path: str | Path, **options: Unpack[Options]) -> Examined:
+def examine_in_words(
+    path: str | Path, bytes_per_kernel: int, **options: Unpack[Options]
+) -> Examined:
     """As `examine`, for what tells every kernel in words: those must fit into memory.
+
+    Args:
+        path: The trace.
+        bytes_per_kernel: What a row in words takes.
+        **options: As `analyze`.
 
     Raises:
         TracebookError: As `examine`, or they would not fit.
@@ -121,9 +128,9 @@ def examine_in_words(path: str | Path, **options: Unpack[Options]) -> Examined:
     path, allowed = Path(path), options.get("max_memory_bytes")
     if options.get("steps") is None:  # told before the work, not after it
         asked = kernels_between(path, options.get("from_ns"), options.get("to_ns"))
-        refuse_words_beyond(path, asked, allowed)
+        refuse_words_beyond(path, asked, bytes_per_kernel, allowed)
     examined = examine(path, **options)
-    refuse_words_beyond(path, examined.trace.kernels.height, allowed)
+    refuse_words_beyond(path, examined.trace.kernels.height, bytes_per_kernel, allowed)
     return examined
 
 

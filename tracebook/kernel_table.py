@@ -20,7 +20,7 @@ from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.classes import classify_names, load_rules
 from tracebook.kernels.labels import ROW_SCHEMA
 from tracebook.notices import Notice
-from tracebook.opening import refuse_words_beyond
+from tracebook.opening import TABLE_BYTES_PER_KERNEL, refuse_words_beyond
 from tracebook.options import Options
 from tracebook.phases import Phase
 from tracebook.trace import Trace
@@ -71,10 +71,11 @@ def kernel_table(path: str | Path, **options: Unpack[Options]) -> KernelTable:
     rules = options.get("rules")
     rules_path = Path(rules) if rules is not None else None
     try:
-        examined = examine_in_words(path, **options)
+        examined = examine_in_words(path, TABLE_BYTES_PER_KERNEL, **options)
     except NoDecodeSteps as error:
         trace = open_for(path, options)
-        refuse_words_beyond(Path(path), trace.kernels.height, options.get("max_memory_bytes"))
+        height, allowed = trace.kernels.height, options.get("max_memory_bytes")
+        refuse_words_beyond(Path(path), height, TABLE_BYTES_PER_KERNEL, allowed)
         rows = classify_only(trace, rules_path)
         reason = Notice("no_decode_steps", error.message, error.hint)
         notices: tuple[Notice, ...] = (reason, *capture_notices(trace))

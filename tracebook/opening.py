@@ -17,12 +17,13 @@ from tracebook.scratch import MEMORY, Scratch
 from tracebook.trace import Trace
 from tracebook.units import BYTES_PER_GB
 
-#: Peak memory of the program without any kernel, and per kernel of a report and of what needs
-#: rows in words (`kernels`, `export`), as measured in docs/performance.md. Kernels that lie in
-#: files take none, so the first is also the least that can be allowed.
+#: Peak memory of the program without any kernel, and per kernel of a report, of the table of
+#: kernels, and of an export for Perfetto, as measured in docs/performance.md. Kernels that lie
+#: in files take none, so the first is also the least that can be allowed.
 BASE_BYTES = 200_000_000
 REPORT_BYTES_PER_KERNEL = 160
-WORDS_BYTES_PER_KERNEL = 400
+TABLE_BYTES_PER_KERNEL = 400
+PERFETTO_BYTES_PER_KERNEL = 4000
 #: The first window is as long as N steps and some warm-up of this length would be.
 _STEP_NS = 50_000_000
 _GROWTH = 3
@@ -62,24 +63,27 @@ def open_within(
     return open_trace(path, device=device, pid=pid, from_ns=from_ns, to_ns=to_ns, scratch=scratch)
 
 
-def refuse_words_beyond(path: Path, kernels: int, max_memory_bytes: int | None = None) -> None:
+def refuse_words_beyond(
+    path: Path, kernels: int, bytes_per_kernel: int, max_memory_bytes: int | None = None
+) -> None:
     """Refuse where a row in words for each kernel would not fit: such rows are never in files.
 
     Args:
         path: The trace.
         kernels: How many kernels are to be told.
+        bytes_per_kernel: What a row takes.
         max_memory_bytes: As `open_within`.
 
     Raises:
         TraceError: They would take more than may be used.
     """
     allowed = max_memory_bytes if max_memory_bytes is not None else half_of_memory()
-    if allowed is not None and BASE_BYTES + WORDS_BYTES_PER_KERNEL * kernels > allowed:
+    if allowed is not None and BASE_BYTES + bytes_per_kernel * kernels > allowed:
         hint = (
             "Take a part with --steps 200, or with --from and --to, or raise --max-memory. "
             "A report needs no rows and takes traces of any size."
         )
-        raise _too_large(path, kernels, WORDS_BYTES_PER_KERNEL, allowed, hint)
+        raise _too_large(path, kernels, bytes_per_kernel, allowed, hint)
 
 
 def kernels_between(path: Path, from_ns: At | None, to_ns: At | None) -> int:

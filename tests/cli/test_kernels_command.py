@@ -48,7 +48,7 @@ def examined(monkeypatch):
     def install(*, lose=0, error=None):
         kept = everything.rows.head(everything.rows.height - lose)
 
-        def examine(_path, **_options):
+        def examine(_path, _bytes, **_options):
             if error is not None:
                 raise error
             return Examined(

@@ -68,9 +68,10 @@ def _for_perfetto(trace: Path, output: Path, options: dict[str, Any]) -> None:
     if output.suffix not in (".json", ".pftrace"):
         raise click.UsageError(f"--perfetto {output} must end in .pftrace or .json.")
     from tracebook.analysis import examine_in_words
+    from tracebook.opening import PERFETTO_BYTES_PER_KERNEL
     from tracebook.perfetto import to_json, to_pftrace, tracks_of
 
-    found = tracks_of(examine_in_words(trace, **options))
+    found = tracks_of(examine_in_words(trace, PERFETTO_BYTES_PER_KERNEL, **options))
     binary = output.suffix == ".pftrace"
     with replacing(output, source=trace) as draft:
         draft.write_bytes(to_pftrace(found) if binary else to_json(found).encode())

@@ -35,6 +35,8 @@ _BATCH_ROWS = 65_536
 #: No table row takes fewer bytes than this in a sound file. A damaged or hostile
 #: b-tree can claim far more rows than the file has room for.
 _MIN_ROW_BYTES = 8
+#: A row of an export takes more of the file: where there are more ids than that, ids are missing.
+_DENSE_ROW_BYTES = 40
 _IDS_PER_QUERY = 500
 #: Below this span of ids a second thread costs more than it saves.
 _PARALLEL_ROWS = 100_000
@@ -169,7 +171,7 @@ class SqliteSource:
         places = [0]
         for first, last in ranges:
             rows = last - first + 1
-            if where or rows > self._max_rows:
+            if where or rows * _DENSE_ROW_BYTES > self._max_rows * _MIN_ROW_BYTES:
                 ids = f"rowid BETWEEN {first} AND {last}{where and f' AND {where}'}"
                 query = f"SELECT count(*) FROM {_quoted(table)} NOT INDEXED WHERE {ids}"
                 (rows,) = self._connection.execute(query).fetchone()
