@@ -228,7 +228,11 @@ def _inside(
         return Label(NAMED_PHASE[name].value, None, name, None, None, "name", pass_index)
     count = len(facts.name)
     joint = range(mark.position + 1, position + 1 + count * (position < mark.position))
-    stays = not lead and all(facts.class_name(p % count) in LAYER_ENDS for p in joint)
+    end = following.position + count * (following.position < mark.position)
+    norms = [p for p in range(mark.position + 1, end) if facts.class_name(p % count) == "norm"]
+    # Of two norms at a joint the first one ends a layer (Gemma's behind its last matrix).
+    ends = set(norms[:-1])
+    stays = not lead and all(p in ends or facts.class_name(p % count) in LAYER_ENDS for p in joint)
     layer = mark.layer if stays or mark.layer == following.layer else following.layer
     return Label(block.phase, layer, name, None, None, "neighbour", pass_index)
 

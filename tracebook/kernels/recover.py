@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tracebook.kernels.begins import how_steps_begin, step_begins
 from tracebook.kernels.realign import LONGEST, SHORTEST
 from tracebook.kernels.segments import CHAIN, Placed, Rotated, alike, lay_whole
@@ -18,8 +20,9 @@ from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Kind, Slice, sort_kinds
 from tracebook.kernels.template import Template
 
-#: Warm-up never alternates with other kinds of step that come this often.
-OFTEN = 3
+#: Warm-up never alternates with other kinds of decode step: they come more than once, and none
+#: takes this many times as long as the steady one.
+OFTEN, LONG = 2, 2.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed
                 others.append(piece)
     kinds = sort_kinds(kernels, others)
     bounds = sorted((*placed.bounds, *steps), key=lambda piece: piece.first)
-    often = {s for kind in kinds if len(kind.slices) >= OFTEN for s in kind.slices}
+    usual_ns = float(np.median([kernels.busy_between(b.first, b.end) for b in bounds]))
+    often = {s for kind in kinds if _is_decode(kernels, kind, usual_ns) for s in kind.slices}
     kept = bounds[_warm_up(bounds, often) :]
     found = Placed(placed.place, tuple(kept), cut_off, len(bounds) - len(kept))
     return Recovered(found, tuple(kinds))
@@ -77,6 +81,15 @@ def _between(bounds: Sequence[Slice], length: int) -> list[Slice]:
     """Stretches of kernels that belong to no step."""
     edges = [0, *(edge for piece in bounds for edge in (piece.first, piece.end)), length]
     return [Slice(edges[i], edges[i + 1]) for i in range(0, len(edges), 2)]
+
+
+def _is_decode(kernels: Kernels, kind: Kind, usual_ns: float) -> bool:
+    """Whether another kind may be decode as well, with a steady step of this busy time."""
+    if len(kind.slices) < OFTEN:
+        return False
+    piece = kind.slices[len(kind.slices) // 2]
+    marked = kernels.prefill[piece.first : piece.end].any()
+    return not marked and kernels.busy_between(piece.first, piece.end) <= LONG * usual_ns
 
 
 def _warm_up(bounds: Sequence[Slice], often: set[Slice]) -> int:
