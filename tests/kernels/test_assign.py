@@ -15,6 +15,7 @@ from .test_classes import name_frame
 from .toy import (
     ARGMAX,
     EMBED,
+    LAYERS,
     NORM,
     PREPARE,
     VERIFY,
@@ -30,6 +31,7 @@ QUANT = "void vllm::cvt_fp16_to_fp4<__nv_bfloat16, (bool)0>(int)"
 REDUCE = "void cublasLt::splitKreduce_kernel<32, 16, int, float>(T)"
 ALLREDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096>)"
 NAMELESS = "k_17"
+COPY = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel>(T)"
 BLOCK_OF = {"target_layers": "target", "output_layer": "output", "drafter_layers": "draft",
             "draft_head": "draft_head"}  # fmt: skip
 
@@ -174,6 +176,33 @@ def test_a_nameless_long_kernel_behind_the_verdict_is_replay_in_a_recurrent_mode
     kernels = insert(drafted_step(1), lambda k: k.name == VERIFY, K(NAMELESS, 700_000, "replay"))
     assert phases(kernels, recurrent=True) == truth(kernels)
     assert "replay" not in phases(kernels, recurrent=False)
+
+
+def test_a_nameless_long_kernel_in_front_of_a_sampler_is_no_commit():
+    """A scan of sorted probabilities, say: what is committed goes by the verdict."""
+    kernels = drafted_step(1)
+    at = next(i for i, k in enumerate(kernels) if k.name == VERIFY)
+    kernels = [*kernels[:at], K(NAMELESS, 700_000, "sampling"), *kernels[at:]]
+    assert phases(kernels, recurrent=True) == truth(kernels)
+
+
+def test_of_two_norms_between_layers_the_first_ends_one():
+    """Gemma has one behind its last matrix as well."""
+    kernels = []
+    for k in step():
+        kernels.append(k)
+        if k.matrix == "down_proj":
+            kernels.append(K(NORM, 2300, "target_layers", k.layer))
+    for k, label in zip(kernels, labels(kernels), strict=True):
+        if k.layer is not None and k.layer < LAYERS - 1:
+            assert label.layer == k.layer
+
+
+def test_what_is_written_for_the_verify_pass_is_its_preparation():
+    """Behind what the drafter hands on: a copy of the draft, then buffers of the target."""
+    kernels = drafted_step(1)
+    kernels += [K(COPY, 1500, "draft_head"), K(COPY, 1600, "prepare")]
+    assert phases(kernels) == truth(kernels)
 
 
 def test_a_product_that_the_plan_does_not_know_stays_unclassified():
