@@ -57,7 +57,7 @@ def find_ends(kernels: Kernels, template: Template, gap_ns: Floats) -> Ends:
     positions = len(template.symbol)
     pauses: list[tuple[int, float]] = []
     limits: list[tuple[int, float]] = []
-    runs = sorted(_runs(template), key=len, reverse=True)[:MOST_RUNS]
+    runs = sorted(template.runs(), key=len, reverse=True)[:MOST_RUNS]
     for run in runs:
         head, tail = _head(kernels, template, run[0]), _tail(kernels, template, run[-1])
         for end in (head, tail):
@@ -67,17 +67,6 @@ def find_ends(kernels: Kernels, template: Template, gap_ns: Floats) -> Ends:
         if tail.first + len(tail.place) == len(kernels):
             limits.append((int(_begins(tail.place, positions)[-1]), 1.0))
     return Ends(_mean_votes(pauses, positions), _mean_votes(limits, positions))
-
-
-def _runs(template: Template) -> list[list[int]]:
-    """Numbers of slices that follow each other without a kernel in between."""
-    runs: list[list[int]] = []
-    for number, piece in enumerate(template.slices):
-        if runs and template.slices[number - 1].end == piece.first:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return runs
 
 
 def _head(kernels: Kernels, template: Template, number: int) -> _End:

@@ -30,12 +30,12 @@ HARDLY_WORSE = 0.02
 
 def has_breaks(template: Template) -> bool:
     """Whether something stands between slices, so that they may not fit together."""
-    return len(_runs(template)) > 1
+    return len(template.runs()) > 1
 
 
 def is_mixed(template: Template) -> bool:
     """Whether most slices stand alone or nearly so, among others of other kinds."""
-    return len(template.slices) < SHORT_RUN * len(_runs(template)) and has_breaks(template)
+    return len(template.slices) < SHORT_RUN * len(template.runs()) and has_breaks(template)
 
 
 def is_turned(kernels: Kernels, template: Template, names: Ints) -> bool:
@@ -43,17 +43,11 @@ def is_turned(kernels: Kernels, template: Template, names: Ints) -> bool:
     length = len(template.symbol)
     begins = [
         int(found[0]) - first.first
-        for first in _runs(template)
+        for first in (template.slices[run[0]] for run in template.runs())
         if len(found := step_begins(kernels, first, names)) == 1
     ]
     apart = [(begin - begins[0]) % length for begin in begins]
     return any(min(by, length - by) > max(3, TURNED * length) for by in apart)
-
-
-def _runs(template: Template) -> list[Slice]:
-    """The first slice of each run of slices that follow each other."""
-    slices = template.slices
-    return [slices[0]] + [b for a, b in itertools.pairwise(slices) if a.end != b.first]
 
 
 def realigned(

@@ -68,7 +68,7 @@ def place_steps(kernels: Kernels, template: Template, cut: int) -> Placed:
         pieces.append(_Piece(piece.first, piece.end, edges[id(places)]))
     bounds: list[Slice] = []
     cut_off, isolated = 0, 0
-    chains = _chains(pieces)
+    chains = [[pieces[number] for number in run] for run in template.runs()]
     long_chain_seen = False
     low = 0
     for number, chain in enumerate(chains):
@@ -115,17 +115,6 @@ def _edge(places: Ints, cut: int) -> _Edge:
         return _Edge(sound, 0, None)
     before = np.flatnonzero(ahead[: behind[0]])
     return _Edge(sound, int(before[-1]) + 1 if len(before) else 0, int(behind[0]))
-
-
-def _chains(slices: list[_Piece]) -> list[list[_Piece]]:
-    """Slices that follow each other without a kernel in between."""
-    chains: list[list[_Piece]] = []
-    for piece in slices:
-        if chains and chains[-1][-1].end == piece.first:
-            chains[-1].append(piece)
-        else:
-            chains.append([piece])
-    return chains
 
 
 def _steps_of_chain(

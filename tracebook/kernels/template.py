@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,12 @@ class Template:
     slices: tuple[Slice, ...]
     places: tuple[Ints, ...]
     duration_ns: Floats
+
+    def runs(self) -> list[range]:
+        """Numbers of the slices that follow each other without a kernel in between."""
+        pairs = enumerate(itertools.pairwise(self.slices), start=1)
+        begins = [0, *(number for number, (a, b) in pairs if a.end != b.first)]
+        return [range(a, b) for a, b in itertools.pairwise([*begins, len(self.slices)])]
 
     def gap_ns(self, kernels: Kernels) -> Floats:
         """Median idle time before the kernel at each position."""
