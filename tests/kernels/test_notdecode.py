@@ -77,7 +77,13 @@ def missing(kernels, of, *, named=True):
     ids=["pooled", "step", "drafted"],
 )
 def test_time_tells_whether_an_output_layer_was_read(make, of, said, named):
-    assert missing(make(), of, named=named) is said
+    assert missing(make(), of, named=named) is (said and named)
+
+
+def test_a_long_kernel_in_another_place_may_be_the_output_layer():
+    """The alignment may have gone wrong; a good capture is not refused for it."""
+    head = next(k for k in step() if k.matrix == "lm_head")
+    assert not missing([*pooled()[:5], head, *pooled()[5:]], plan())
 
 
 def test_an_output_layer_of_fewer_bits_or_in_chunks_is_there():

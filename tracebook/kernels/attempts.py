@@ -230,12 +230,13 @@ def judge_attempt(
         return attempt, None, []
     verdict, notices = _judged(attempt, attempt.plan, attempt.fit, peak_gbps)
     source = attempt.template.source
-    collective = has_collectives(attempt.kernels.kernel_class[source], attempt.column)
+    classes = attempt.kernels.kernel_class[source]
+    collective = has_collectives(classes, attempt.column)
     told = ranks_in_names(_names(attempt.kernels, source)) if collective else None
     if (unlike := check_ranks(attempt.plan, collective, told, devices)) is not None:
         notices.append(unlike)
     trusted = verdict.phases_trusted
-    check_fitted(attempt.fit, attempt.column, attempt.plan, peak_gbps, trusted=trusted)
+    check_fitted(attempt.fit, attempt.column, attempt.plan, peak_gbps, classes, trusted=trusted)
     if not notices:
         return attempt, verdict, []
     score = _score(attempt, notices)

@@ -12,7 +12,7 @@ from tracebook.checkpoint.plan import Plan
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.align import Column
 from tracebook.kernels.classes import CLASSES
-from tracebook.kernels.fit import Fit
+from tracebook.kernels.fit import Fit, ratio_of
 from tracebook.kernels.labels import KindInfo
 from tracebook.kernels.marks import Marks
 from tracebook.kernels.refusal import RECORD
@@ -28,6 +28,8 @@ LAYERS_FOUND = 0.97
 #: Kernels that take less than this share of the time that the output layer needs at the peak
 #: do not read it. A quarter leaves room for a head of fewer bits than the checkpoint's.
 OUTPUT_SHARE = 0.25
+#: A kernel that takes so many times as long as what it was matched with may do something else.
+TOO_LONG = 2.0
 #: Classes that only occur where tokens are chosen.
 CHOOSING = ("sample", "verify", "select")
 #: A sequence passes one token through the layers, or a tree or block of drafts: engines go up
@@ -38,7 +40,13 @@ MOST_SEQUENCES = 1024
 
 
 def check_fitted(
-    fit: Fit, column: Column, plan: Plan, peak_gbps: float | None, *, trusted: bool
+    fit: Fit,
+    column: Column,
+    plan: Plan,
+    peak_gbps: float | None,
+    kernel_class: Ints,
+    *,
+    trusted: bool,
 ) -> None:
     """Refuse what reads the layers of the plan as decode does not.
 
@@ -47,12 +55,14 @@ def check_fitted(
         column: The kernels of the template.
         plan: What the step must read.
         peak_gbps: Peak bandwidth, None where unknown.
+        kernel_class: Index into CLASSES per template position.
         trusted: Whether the phases of the fit are believed.
 
     Raises:
         NoDecodeSteps: The output layer is never read, or the layers are not bound by reading.
     """
-    if output_is_missing(fit, column, plan, peak_gbps):
+    chooses = np.isin(np.array(CLASSES)[kernel_class], CHOOSING).any()
+    if not chooses and output_is_missing(fit, column, plan, peak_gbps):
         raise NoDecodeSteps(
             f"No steady decode found: the layers of {plan.description} repeat, but its output "
             "layer is not read between them, so no token is chosen (embeddings, or prompts in "
@@ -75,7 +85,9 @@ def output_is_missing(fit: Fit, column: Column, plan: Plan, peak_gbps: float | N
 
     The alignment finds some kernel for it if it can; physics says whether that one can be it.
     All kernels between the last and the first layer count that may read weights and read
-    nothing else, since an engine may compute the output layer in chunks.
+    nothing else, since an engine may compute the output layer in chunks. A long kernel
+    elsewhere that its match does not explain means that the alignment is wrong, not the
+    capture; and where names do not tell products, it is wrong too often for a refusal.
     """
     block_of = [block.name for block in plan.blocks for _ in block.reads]
     wanted = dict.fromkeys(("target", "output"), 0)
@@ -94,13 +106,21 @@ def output_is_missing(fit: Fit, column: Column, plan: Plan, peak_gbps: float | N
             layers.append(item.kernels)
         if name != "output":
             free[list(item.kernels)] = False
-    if not layers or not wanted["output"] or found["target"] < LAYERS_FOUND * wanted["target"]:
+    if not column.named.any() or not layers or not wanted["output"]:
+        return False
+    if found["target"] < LAYERS_FOUND * wanted["target"]:
+        return False
+    needed_ns = wanted["output"] / max(fit.bandwidth_gbps, peak_gbps or 0.0)
+    explained = np.zeros(fit.length, dtype=bool)
+    for item, ratio in zip(fit.found, ratio_of(fit, column, plan.reads), strict=True):
+        explained[list(item.kernels)] = ratio < TOO_LONG
+    odd = column.reads_weights & ~explained
+    if (column.duration_ns[odd] >= OUTPUT_SHARE * needed_ns).any():
         return False
     behind, before = layers[-1][-1] + 1, layers[0][0]
     arc = np.arange(behind, before if before >= behind else before + fit.length) % fit.length
     spent_ns = float(column.duration_ns[arc][free[arc]].sum())
-    fastest_gbps = max(fit.bandwidth_gbps, peak_gbps or 0.0)
-    return spent_ns < OUTPUT_SHARE * wanted["output"] / fastest_gbps
+    return spent_ns < OUTPUT_SHARE * needed_ns
 
 
 def check_structure(marks: Marks, kernel_class: Ints) -> None:
