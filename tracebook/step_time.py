@@ -296,8 +296,9 @@ class _Sums:
         wall_ns = int((borders.end - borders.start).max(initial=0))
         shape = (labels, len(borders.start))
         narrow = np.int32 if wall_ns < 2**31 else np.int64
-        owned = _zeros(shape, narrow, scratch)
-        kernels = _zeros(shape, np.int32, scratch)
+        size = shape[0] * shape[1]
+        owned = scratch.zeros(size, narrow).reshape(shape)
+        kernels = scratch.zeros(size, np.int32).reshape(shape)
         return cls(borders, owned, owned, kernels, np.zeros(labels, dtype=np.int64), scratch)
 
     def add(self, chunk: _Chunk, before: Ints, position: Ints) -> None:
@@ -306,7 +307,8 @@ class _Sums:
         overlap = bool((before > chunk.start).any())
         own_start = np.maximum(chunk.start, before) if overlap else chunk.start
         if overlap and self.whole is self.owned:
-            self.whole = _zeros(self.owned.shape, np.int64, self.scratch)
+            whole = self.scratch.zeros(self.owned.size, np.int64)
+            self.whole = whole.reshape(self.owned.shape)
             self.whole += self.owned
         row, step, ns = self.borders.cut(own_start, chunk.end, near)
         one_each = isinstance(row, slice)  # each kernel makes one piece
@@ -366,14 +368,6 @@ class _Cells:
             sums = np.zeros(size, dtype=table.dtype)
             np.add.at(sums, self.number, ns)
         table[:, self.near] += sums.reshape(self.shape)
-
-
-def _zeros(shape: tuple[int, int], dtype: type, scratch: Scratch) -> Ints:
-    """A table of zeros."""
-    table = scratch.empty(shape[0] * shape[1], dtype).reshape(shape)
-    for row in table:
-        row[:] = 0
-    return table
 
 
 def _positions(steps: pl.DataFrame) -> Ints:
