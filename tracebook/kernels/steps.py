@@ -21,7 +21,7 @@ from tracebook.kernels.sequence import Bools, Floats, Ints, Kernels
 #: Slices of one kind differ in less than this share of their kernels.
 KIND_DISTANCE = 0.12
 #: This share of the kernels of a step may be replaced by another tactic.
-MOST_TACTICS = 0.35
+MOST_TACTICS = 0.5
 #: Classes most of whose kernels launch one block per token.
 ROW_CLASSES = ("norm", "activation", "quantize")
 #: A kernel of this share of a step has to occur equally often in all steps of a kind.
