@@ -12,6 +12,7 @@ from handmade import labelled_run, make_report
 from tracebook.cautions import (
     _about_ceiling,
     _about_pace,
+    _about_ranks,
     _about_roofline,
     _about_rows,
     _about_surroundings,
@@ -136,6 +137,47 @@ def test_batch_and_drafts_are_held_against_the_grids(report, batch, method, draf
         kinds=(KindInfo("00000000", 20, 900, rows, (rows, 48) if rows else ()),)
     )
     assert codes(_about_rows(replace(report, run=run), labelled)) == told
+
+
+@pytest.mark.parametrize(
+    ("method", "drafts", "norms", "told"),
+    [
+        ("dflash2", 10, (11, 10), []),
+        ("dflash2", 7, (11, 10), ["rows_unlike"]),
+        ("dflash", 4, (9, 8), ["rows_unlike"]),  # 5 is filled up to 8, but 8 is the drafter's
+        ("none", None, (1,), []),
+        ("none", None, (512, 1), ["rows_unlike"]),
+        ("eagle3", 4, (16, 4), []),  # a tree: the target verifies more than there are passes
+        ("dflash2", 7, (), []),
+    ],
+)
+def test_norms_alone_tell_the_drafts_of_a_block(report, method, drafts, norms, told):
+    run = replace(report.run, batch=1, draft_method=method, draft_tokens=drafts)
+    kinds = (KindInfo("00000000", 20, 900, None, norm_grids=norms),)
+    changed = replace(report, run=run)
+    assert codes(_about_rows(changed, SimpleNamespace(kinds=kinds))) == told
+
+
+@pytest.mark.parametrize(
+    ("ranks", "devices", "gbps", "kernel_class", "told"),
+    [
+        (2, 1, 1400.0, "unknown", ["ranks_unconfirmed"]),
+        (2, 1, 1400.0, "gemm", []),  # names would tell collectives
+        (2, 1, 1800.0, "unknown", []),  # one rank could not read that fast
+        (2, 2, 1400.0, "unknown", []),
+        (2, None, 1400.0, "unknown", []),
+        (1, 1, 1400.0, "unknown", []),
+    ],
+)
+def test_ranks_that_nothing_confirms_are_told(report, ranks, devices, gbps, kernel_class, told):
+    labelled = SimpleNamespace(
+        plan=SimpleNamespace(ranks=ranks),
+        verdict=SimpleNamespace(fitted_gbps=gbps),
+        devices=devices,
+        kernels=SimpleNamespace(labels=pl.DataFrame({"kernel_class": [kernel_class]})),
+    )
+    machine = replace(report.machine, bandwidth_gbps=3352.0)
+    assert codes(_about_ranks(replace(report, machine=machine), labelled)) == told
 
 
 @pytest.mark.parametrize(

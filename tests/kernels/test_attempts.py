@@ -162,6 +162,28 @@ def test_ranks_without_collectives_are_doubted():
     assert "no_rank_collectives" in codes
 
 
+def shared(ranks):
+    """A step with a collective behind o and down, made for so many ranks."""
+    name = f"void vllm::cross_device_reduce_1stage<__nv_bfloat16, (int){ranks}>(T1 *)"
+    kernels = []
+    for k in step():
+        kernels.append(k)
+        if k.matrix in ("o_proj", "down_proj"):
+            kernels.append(K(name, 9000, "communication"))
+    return kernels
+
+
+def test_ranks_that_names_contradict_are_replaced_by_those_that_they_tell():
+    """Shares of bytes fit as well by any number of ranks; the names decide."""
+    others = [replace(plan(scale=4 / n, head_mb=4 * HEAD_MB / n), ranks=n) for n in (1, 2, 4, 8)]
+    made, _, codes = judged(steps_of(lambda: shared(4)), others[1], [others[0], *others[2:]])
+    assert made.plan.ranks == 4
+    assert "plan_contradicted" in codes
+    made, verdict, codes = judged(steps_of(lambda: shared(4)), others[2], others)
+    assert codes == []
+    assert verdict.bytes_trusted
+
+
 def test_without_a_plan_there_are_marks_from_structure_and_no_verdict():
     made = attempt(steps_of(step), None)
     assert made.fit is None

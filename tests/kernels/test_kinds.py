@@ -45,6 +45,25 @@ def test_rows_stay_open_where_no_name_tells():
     assert describe_kind(kernels, kinds[0]).rows is None
 
 
+FUSED = "void vllm::fused_add_rms_norm_kernel<c10::BFloat16>(T1 *)"
+OF_HEADS = "void vllm::fused_qk_norm_rope_kernel<c10::BFloat16>(T1 *)"
+
+
+@pytest.mark.parametrize(
+    ("names", "grids"),
+    [
+        ((NORM, FUSED), (11, 363)),
+        ((NORM, FUSED, OF_HEADS), (11, 363)),
+        ((NORM, NORM), ()),  # one name may have its blocks for another reason
+    ],
+)
+def test_two_norms_that_agree_tell_the_tokens(names, grids):
+    heads = [K(OF_HEADS, 2000, "", grid=(363, 1, 1))] * 6
+    norms = [K(names[i % 2], 2000, "", grid=(11, 1, 1)) for i in range(12)]
+    kernels, kinds = kinds_of([*norms, *heads, K(SILU, 2000, "", grid=(40, 1, 1))])
+    assert describe_kind(kernels, kinds[0]).norm_grids == grids
+
+
 def test_signatures_do_not_depend_on_order_or_time():
     turned = with_rows(1)[20:] + with_rows(1)[:20]
     slow = [replace(k, ns=3 * k.ns) for k in with_rows(1)]

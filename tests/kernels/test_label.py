@@ -19,6 +19,7 @@ from .toy import (
     HEAD_MB,
     LAYERS,
     MB,
+    NORM,
     K,
     drafted_plan,
     drafted_step,
@@ -217,6 +218,24 @@ def test_another_process_can_be_asked_for(choice):
     result = label_kernels(two_processes(), plan(), peak_gbps=PEAK, **choice)
     assert (result.device, result.pid, result.steps.height) == (1, 42, 8)
     assert result.rows.height == 8 * len(step())
+
+
+def test_a_refusal_names_the_other_processes():
+    """The busiest process runs a numerical loop, the other one decodes."""
+    loop, _ = play([K(NORM, 90_000, ""), K("a_loop_kernel", 400_000, "")] * 400)
+    server, _ = play(run_of(count=8))
+    moved = server.kernels.with_columns(
+        pid=pl.lit(42, pl.Int64),
+        kernel_id=pl.col("kernel_id") + loop.kernels.height,
+        name_id=pl.col("name_id") + loop.names.height,
+    )
+    names = [*loop.names["name"], *server.names["name"]]
+    both = make_trace(pl.concat([loop.kernels, moved]).to_dicts(), names)
+    with pytest.raises(NoDecodeSteps) as caught:
+        label_kernels(both, plan(), peak_gbps=PEAK)
+    assert "pid 41" in caught.value.hint
+    assert "--pid" in caught.value.hint
+    assert label_kernels(both, plan(), peak_gbps=PEAK, pid=42).steps.height == 8
 
 
 def test_a_process_that_is_not_there_is_refused_with_what_is():

@@ -149,3 +149,57 @@ def test_glue_and_attention_are_no_unmatched_products():
     fit = fit_plan(column, plan(), peak_gbps=PEAK)
     assert not unmatched_products(fit, column).any()
     assert unmatched_share(fit, column) == 0
+
+
+@pytest.mark.parametrize("launch_ns", [600, 2250, 2900, 4500])
+def test_a_model_of_few_weights_takes_the_time_of_its_launches(launch_ns):
+    """Matrices of 0.4 to 1.4 MB on a machine of 3,000 GB/s are read in 0.1 to 0.5 us."""
+    scale, gbps = 0.03, 3000.0
+    kernels = [
+        replace(
+            k, ns=round(launch_ns + k.weight_bytes * (scale if k.layer is not None else 1) / gbps)
+        )
+        if k.matrix
+        else replace(k, ns=min(k.ns, launch_ns))
+        for k in step()
+    ]
+    verdict, codes = judged(kernels, plan(scale=scale), peak=3352.0)
+    assert codes == []
+    assert verdict.bytes_trusted
+    assert verdict.fitted_gbps == pytest.approx(gbps, rel=0.1)
+
+
+def with_experts(of):
+    """The plan with its gates and ups made by experts."""
+
+    def expert(read):
+        change = {"op": f"experts_{read.op}", "basis": "derived"}
+        return replace(read, **change) if read.op in ("gate", "up") else read
+
+    blocks = (replace(b, reads=tuple(expert(r) for r in b.reads)) for b in of.blocks)
+    return replace(of, blocks=tuple(blocks))
+
+
+def timed(*factors):
+    """A step whose layers take these multiples of the usual time for gate and up."""
+    return [
+        replace(k, ns=round(k.ns * factors[k.layer % len(factors)])) if "gate" in k.matrix else k
+        for k in step()
+    ]
+
+
+def test_experts_may_take_another_time_in_each_layer_and_matrices_may_not():
+    uneven = timed(0.7, 1.35)
+    verdict, codes = judged(uneven, with_experts(plan()))
+    assert codes == []
+    assert verdict.off_share == 0
+    verdict, codes = judged(uneven, plan())
+    assert verdict.off_share == pytest.approx(6 * 48 / 760, abs=0.02)
+    assert "bytes_unlike_times" in codes
+
+
+def test_experts_of_another_format_are_seen_all_the_same():
+    verdict, codes = judged(timed(0.5), with_experts(plan()))
+    assert verdict.off_share == pytest.approx(6 * 48 / 760, abs=0.02)
+    assert "bytes_unlike_times" in codes
+    assert not verdict.bytes_trusted
