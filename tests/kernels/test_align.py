@@ -199,8 +199,9 @@ def paths(table, kernels, reads):
             for run, (first, end) in runs:
                 if first < column:
                     continue
-                for parts in range(1, 2 + len(table.split)):
-                    if start + parts <= kernels:
+                for parts in range(1, 3):
+                    last = (start + parts - 1) % len(table.kernel_skip)
+                    if start + parts <= kernels and (parts == 1 or last in table.split):
                         for rest in choices(start + parts, end):
                             yield ((start, start + parts, run), *rest)
 
@@ -231,7 +232,7 @@ def cost_of_path(table, path, kernels, reads, *, free_ends=False):
             parts = end - start
             if parts == 1 and table.runs.inside[first]:
                 total += APART_COST * between(table, last)
-            total += table.match[last, run] if parts == 1 else table.split[parts - 2][last, run]
+            total += table.match[last, run] if parts == 1 else table.split[last][parts - 2][run]
         kernel, column = end, stop
     return total
 
@@ -263,11 +264,7 @@ def tables(draw, most_kernels=4, most_reads=4, split=False):
         rows = [[draw(costs) for _ in range(len(runs.first))] for _ in range(kernels)]
         return np.concatenate([np.array(rows), np.full((kernels, 1), np.inf)], axis=1)
 
-    more = ()
-    if split:
-        two = matrix()
-        two[0] = np.inf
-        more = (two,)
+    more = {kernel: [row] for kernel, row in enumerate(matrix()) if draw(st.booleans())}
     distance = np.array([draw(st.integers(1, 12)) for _ in range(kernels)])
     return Table(
         replace(column([1.0] * kernels), distance=distance),
@@ -275,7 +272,7 @@ def tables(draw, most_kernels=4, most_reads=4, split=False):
         matrix(),
         np.array([draw(costs) for _ in range(kernels)]),
         np.array([draw(costs) for _ in range(reads)]),
-        more,
+        more if split else {},
     )
 
 
@@ -305,8 +302,8 @@ def test_no_choice_is_cheaper_where_two_kernels_may_share_a_run(table):
     check_path(table, matches, cost, kernels)
 
 
-@settings(max_examples=30, deadline=None)
-@given(tables(most_kernels=3, most_reads=3))
+@settings(max_examples=40, deadline=None)
+@given(st.booleans().flatmap(lambda split: tables(most_kernels=3, most_reads=3, split=split)))
 def test_no_choice_is_cheaper_on_the_sequence_written_twice(table):
     kernels = 2 * len(table.kernel_skip)
     matches, cost = align(table, cyclic=True)
@@ -379,6 +376,20 @@ def test_a_step_that_begins_anywhere(turn):
         (first, (start + turn) % 5) for start, _, first, _ in found(durations, reads, cyclic=True)
     }
     assert found_at == {(0, 0), (1, 2), (2, 3)}
+
+
+@pytest.mark.parametrize("turn", range(7))
+def test_parts_are_found_where_the_sequence_begins_between_them(turn):
+    """A head of 80 MB in four parts, and the first of them may come last."""
+    reads = [read(30, 0), read(80, 1)]
+    durations = np.roll([*ns(30), 2500, *ns(20) * 4, 3000], -turn).tolist()
+    symbols = np.roll([0, 1, 2, 2, 2, 2, 3], -turn).tolist()
+    head = [
+        {(kernel + turn) % 7 for kernel in range(start, end)}
+        for start, end, first, _ in found(durations, reads, symbols, cyclic=True, allow_split=True)
+        if first == 1
+    ]
+    assert head == [{2, 3, 4, 5}]
 
 
 def test_split_cost_is_paid_once_a_group_of_parts():

@@ -24,13 +24,16 @@ from tracebook.kernels.fit import (
 from tracebook.kernels.habits import learn_habits
 
 from .toy import (
+    ARGMAX,
     GBPS,
     HEAD_MB,
+    HEAD_ROWS,
     LAYERS,
     MB,
     K,
     column_of,
     jittered,
+    layer_kernels,
     layer_reads,
     make_plan,
     plan,
@@ -161,6 +164,36 @@ def test_a_head_in_four_parts_is_one_read():
     fit = fitted(chunked_head())
     assert placed(fit) == true_places(chunked_head())
     assert bytes_of(fit, PLAN.reads).sum() == sum(r.weight_bytes for r in PLAN.reads)
+
+
+def drafted(passes=3, parts=4, layers=LAYERS):
+    """A step of a drafter of one layer that reads the target's head once a pass, in parts."""
+    kernels = chunked_head(parts)
+    target = layer_kernels(0, "drafter_layers")
+    head = product("draft_head", None, "lm_head", HEAD_MB / parts, "head", HEAD_ROWS // parts)
+    for _ in range(passes):
+        fc = product("drafter_layers", None, "fc", 12, "fc", 1024)
+        kernels += [fc, *target, *[head] * parts, K(ARGMAX, 7000, "sampling", grid=(25, 1, 1))]
+    blocks, group = [(b.name, b.reads) for b in plan(layers).blocks], 900
+    for number in range(passes):
+        fc = Read("drafter_layers", None, "fc", "fc", 12 * MB, 1024, group, family="fc")
+        layer = layer_reads(0, group + 1, "drafter_layers")
+        last = replace(PLAN.blocks[1].reads[0], phase="draft_head", group=group + 9)
+        blocks += [(f"draft:{number}", [fc, *layer]), (f"draft_head:{number}", [last])]
+        group += 10
+    return kernels, make_plan(blocks, layers)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["names", "no names"])
+@pytest.mark.parametrize("turn", [0, 20, 49, 51, 60, 75])
+def test_heads_in_parts_do_not_move_where_a_step_with_drafts_begins(turn, named):
+    """Sixteen large kernels for four heads: laid one by one, they fit a step begun elsewhere."""
+    kernels, of = drafted()
+    kernels = kernels[turn:] + kernels[:turn]
+    fit = fitted(kernels, of, named=named)
+    assert placed(fit, of) == true_places(kernels)
+    phases = {k: of.reads[f.first].phase for f in fit.found for k in f.kernels}
+    assert phases == {i: k.phase for i, k in enumerate(kernels) if k.matrix}
 
 
 def test_shared_bytes_are_whole_numbers_that_add_up():

@@ -13,8 +13,8 @@ read without kernel, is a running minimum.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -44,6 +44,8 @@ LAUNCH_NS = 1500.0
 #: Output tile sizes N/tile of common GEMM kernels (reference: CUTLASS and cuBLASLt tile lists).
 TILES = (16, 32, 64, 96, 128, 160, 192, 208, 256)
 MAX_SPLIT = 8
+#: Parts of one matrix are alike: neither of two in a row takes longer by more than this factor.
+PARTS_ALIKE = 1.25
 
 
 @dataclass(frozen=True)
@@ -260,14 +262,18 @@ def skip_costs(
 
 @dataclass(frozen=True)
 class Table:
-    """Everything one alignment needs, computed once: costs for (kernels x runs)."""
+    """Everything one alignment needs, computed once: costs for (kernels x runs).
+
+    `split` has, per kernel that others like it precede, the costs of its sharing each run with
+    the one before it, with the two before it, and so on, each of shape (runs + 1,).
+    """
 
     column: Column
     runs: Runs
     match: Floats
     kernel_skip: Floats
     read_skip: Floats
-    split: tuple[Floats, ...] = ()
+    split: Mapping[int, Sequence[Floats]] = field(default_factory=dict)
 
 
 def build_table(
@@ -282,22 +288,40 @@ def build_table(
 ) -> Table:
     """Compute all costs. `allow_split` lets up to MAX_SPLIT equal kernels share one run."""
     kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps)
-    split: list[Floats] = []
-    if allow_split:
-        same = np.concatenate([[False], column.symbol[1:] == column.symbol[:-1]])
-        total, alive = column.duration_ns.copy(), np.ones(len(same), dtype=bool)
-        for parts in range(2, min(MAX_SPLIT, len(same)) + 1):
-            shifted = np.concatenate([np.zeros(parts - 1), column.duration_ns[: -(parts - 1)]])
-            alive = alive & np.concatenate(
-                [np.zeros(parts - 2, bool), same[: len(same) - parts + 2]]
-            )
-            total = total + shifted
-            cost = match_costs(column, runs, bandwidth_gbps, habits, total)
-            cost += SPLIT_COST + 0.1 * parts
-            cost[~alive] = np.inf
-            split.append(cost)
     match = match_costs(column, runs, bandwidth_gbps, habits)
-    return Table(column, runs, match, kernel_skip, read_skip, tuple(split))
+    split = _split_costs(column, runs, bandwidth_gbps, habits) if allow_split else {}
+    return Table(column, runs, match, kernel_skip, read_skip, split)
+
+
+def _split_costs(
+    column: Column, runs: Runs, bandwidth_gbps: float, habits: Habits | None
+) -> dict[int, list[Floats]]:
+    """Costs of sharing a run with the kernels before, for the few kernels that could.
+
+    The kernel before the first is the last one: an alignment that is not cyclic never asks.
+    """
+    costs: dict[int, list[Floats]] = {}
+    same = parts_alike(column)
+    last = np.arange(len(same))
+    total = column.duration_ns
+    for parts in range(2, min(MAX_SPLIT, len(same)) + 1):
+        alike = same[last - parts + 2]
+        last = last[alike]
+        if not len(last):
+            break
+        total = total[alike] + column.duration_ns[last - parts + 1]
+        cost = match_costs(column.take(last), runs, bandwidth_gbps, habits, total)
+        cost += SPLIT_COST + 0.1 * parts
+        for kernel, row in zip(last.tolist(), cost, strict=True):
+            costs.setdefault(kernel, []).append(row)
+    return costs
+
+
+def parts_alike(column: Column) -> NDArray[np.bool_]:
+    """True where a kernel and the one before it may be parts of one matrix, shape (kernels,)."""
+    ratio = column.duration_ns / np.maximum(np.roll(column.duration_ns, 1), 1.0)
+    same = column.symbol == np.roll(column.symbol, 1)
+    return np.asarray(same & (ratio > 1 / PARTS_ALIKE) & (ratio < PARTS_ALIKE))
 
 
 def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], float]:
@@ -336,10 +360,10 @@ def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], flo
         better = value < best
         np.copyto(best, value, where=better)
         move[better] = choice[better] + 1
-        for extra, cost in enumerate(table.split, start=1):
-            if row <= extra or not np.isfinite(cost[kernel, 0]):
-                continue
-            options = rows[row - 1 - extra][first_of] + cost[kernel][table.runs.table]
+        for extra, cost in enumerate(table.split.get(kernel, ()), start=1):
+            if row <= extra:
+                break
+            options = rows[row - 1 - extra][first_of] + cost[table.runs.table]
             choice = options.argmin(axis=0)
             value = options[choice, columns]
             better = value < best

@@ -29,6 +29,7 @@ from tracebook.kernels.align import (
     build_runs,
     build_table,
     expected_ns,
+    parts_alike,
 )
 from tracebook.kernels.gaps import fill_small
 from tracebook.kernels.habits import learn_habits
@@ -101,12 +102,12 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
         return None
     kept = replace(column.take(index), distance=_distances(index, len(column.duration_ns)))
     coarse = _Coarse(kept, large_reads, runs, tau, peak_gbps)
-    best = min((coarse.solve(start, None, cyclic=True) for start in starts), key=lambda s: s.cost)
+    best = coarse.find_turn(starts)
     if not best.matches:
         return None
     turn = _turning_point(coarse.column, best.matches)
     coarse = replace(coarse, column=coarse.column.take(np.roll(np.arange(len(index)), -turn)))
-    solution = coarse.settle(best.bandwidth_gbps)
+    solution = coarse.settle(best)
     rotation = int(index[turn])
     order = np.roll(np.arange(len(column.duration_ns)), -rotation)
     place = np.argsort(order)[np.roll(index, -turn)]
@@ -233,9 +234,16 @@ def _starting_bandwidths(
 
 @dataclass(frozen=True)
 class _Solution:
+    """Matches, what they cost, the bandwidth they speak for, and whether reads were shared."""
+
     matches: tuple[Match, ...]
     cost: float
     bandwidth_gbps: float
+    split: bool
+
+
+def _cost(solution: _Solution) -> float:
+    return solution.cost
 
 
 @dataclass(frozen=True)
@@ -261,19 +269,39 @@ class _Coarse:
             allow_split=split,
         )
         matches, cost = align(table, cyclic=cyclic)
-        return _Solution(matches, cost, self.refit(matches, bandwidth))
+        return _Solution(matches, cost, self.refit(matches, bandwidth), split)
 
-    def settle(self, bandwidth: float) -> _Solution:
+    def again(self, solution: _Solution, *, split: bool) -> _Solution:
+        """Align with the bandwidth and the habits that a solution speaks for."""
+        bandwidth = solution.bandwidth_gbps
+        habits = learn_habits(self.column, self.runs, solution.matches, bandwidth)
+        return self.solve(bandwidth, habits, split=split)
+
+    def find_turn(self, starts: Sequence[float]) -> _Solution:
+        """The best cyclic alignment; only one that leaves much open is tried with shared reads.
+
+        A head in parts cannot be laid on one kernel, so that without sharing the sequence may
+        seem to begin elsewhere: every later pass would only refine that.
+        """
+        best = min((self.solve(start, None, cyclic=True) for start in starts), key=_cost)
+        if not self.leaves_open(best):
+            return best
+        shared = (self.solve(start, None, cyclic=True, split=True) for start in starts)
+        return min(best, *shared, key=_cost)
+
+    def settle(self, turned: _Solution) -> _Solution:
         """Align, learn bandwidth and habits, align again; try shared reads where needed."""
-        solution = self.solve(bandwidth, None)
-        habits = learn_habits(self.column, self.runs, solution.matches, solution.bandwidth_gbps)
-        solution = self.solve(solution.bandwidth_gbps, habits)
-        if self.left_over(solution) > 0.01 or self.misfit(solution) > 0.01:
-            split = self.solve(solution.bandwidth_gbps, habits, split=True)
-            if split.cost < solution.cost - 1:
-                habits = learn_habits(self.column, self.runs, split.matches, split.bandwidth_gbps)
-                solution = self.solve(split.bandwidth_gbps, habits, split=True)
+        split = turned.split
+        solution = self.again(self.solve(turned.bandwidth_gbps, None, split=split), split=split)
+        if not split and self.leaves_open(solution):
+            shared = self.again(solution, split=True)
+            if shared.cost < solution.cost - 1:
+                return self.again(shared, split=True)
         return solution
+
+    def leaves_open(self, solution: _Solution) -> bool:
+        """Whether reads have no kernel, or one far too short: others may share them with it."""
+        return self.left_over(solution) > 0.01 or self.misfit(solution) > 0.01
 
     def left_over(self, solution: _Solution) -> float:
         """Share of the bytes without kernel."""
@@ -285,11 +313,16 @@ class _Coarse:
         """Share of the bytes in reads whose kernel takes half the time they need, or less."""
         size = np.array([r.weight_bytes for r in self.reads], dtype=np.float64)
         short = 0.0
-        for m in solution.matches:
+        for m, taken in zip(solution.matches, self.taken_ns(solution.matches), strict=True):
             needed = expected_ns(float(size[m.first : m.end].sum()), solution.bandwidth_gbps)
-            if self.column.duration_ns[m.first_kernel : m.end_kernel].sum() < 0.6 * needed:
+            if taken < 0.6 * needed:
                 short += float(size[m.first : m.end].sum())
         return short / float(size.sum())
+
+    def taken_ns(self, matches: Sequence[Match]) -> Floats:
+        """Time of the kernels of each match; a cyclic alignment counts kernels twice over."""
+        durations = np.concatenate([self.column.duration_ns, self.column.duration_ns])
+        return np.array([durations[m.first_kernel : m.end_kernel].sum() for m in matches])
 
     def refit(self, matches: Sequence[Match], bandwidth: float) -> float:
         """Byte-weighted median of bytes / (duration - launch cost), not above the peak."""
@@ -298,9 +331,7 @@ class _Coarse:
         size = np.array(
             [sum(r.weight_bytes for r in self.reads[m.first : m.end]) for m in matches], dtype=float
         )
-        # A cyclic alignment counts kernels twice over.
-        durations = np.concatenate([self.column.duration_ns, self.column.duration_ns])
-        taken = np.array([durations[m.first_kernel : m.end_kernel].sum() for m in matches])
+        taken = self.taken_ns(matches)
         rate = size / np.maximum(np.maximum(taken - LAUNCH_NS, 0.3 * taken), 1.0)
         order = np.argsort(rate)
         middle = int(np.searchsorted(np.cumsum(size[order]), size.sum() / 2))
@@ -319,11 +350,9 @@ def _turning_point(column: Column, matches: Sequence[Match]) -> int:
     start = first
     while (start - 1) % kernels not in used and (start - 1) % kernels != first:
         start = (start - 1) % kernels
-    last = (start - 1) % kernels
+    alike = parts_alike(column)
     for _ in range(MAX_SPLIT - 1):
-        alike = column.symbol[start] == column.symbol[last] and start not in used
-        ratio = column.duration_ns[start] / column.duration_ns[last]
-        if not alike or not 0.8 < ratio < 1.25:
+        if start in used or not alike[start]:
             break
         start = (start + 1) % kernels
     return start
