@@ -26,6 +26,7 @@ from tracebook.kernels.habits import learn_habits
 from .toy import (
     ARGMAX,
     GBPS,
+    GEMM,
     HEAD_MB,
     HEAD_ROWS,
     LAYERS,
@@ -164,6 +165,17 @@ def test_a_head_in_four_parts_is_one_read():
     fit = fitted(chunked_head())
     assert placed(fit) == true_places(chunked_head())
     assert bytes_of(fit, PLAN.reads).sum() == sum(r.weight_bytes for r in PLAN.reads)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("turn", [0, 30, 51])
+def test_a_head_behind_a_product_of_no_plan_is_still_the_last_read(turn, parts):
+    """In a cycle nothing outside its ends costs: without its head the step avoids the product."""
+    kernels = chunked_head(parts)
+    at = next(i for i, k in enumerate(kernels) if k.matrix == "lm_head")
+    kernels[at:at] = [replace(kernels[at], name=GEMM.format("odd"), ns=60_000, matrix="")]
+    kernels = kernels[turn:] + kernels[:turn]
+    assert placed(fitted(kernels)) == true_places(kernels)
 
 
 def drafted(passes=3, parts=4, layers=LAYERS):

@@ -105,9 +105,11 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     best = coarse.find_turn(starts)
     if not best.matches:
         return None
-    turn = _turning_point(coarse.column, best.matches)
-    coarse = replace(coarse, column=coarse.column.take(np.roll(np.arange(len(index)), -turn)))
-    solution = coarse.settle(best)
+    turns = _turning_points(coarse.column, best.matches)
+    # What the best cycle leaves between its ends may belong in front of it or behind it.
+    turns = turns if coarse.leaves_open(best) else turns[:1]
+    settled = [(coarse.turned(turn).settle(best), turn) for turn in turns]
+    solution, turn = min(settled, key=lambda option: option[0].cost)
     rotation = int(index[turn])
     order = np.roll(np.arange(len(column.duration_ns)), -rotation)
     place = np.argsort(order)[np.roll(index, -turn)]
@@ -284,16 +286,21 @@ class _Coarse:
         seem to begin elsewhere: every later pass would only refine that.
         """
         best = min((self.solve(start, None, cyclic=True) for start in starts), key=_cost)
-        if not self.leaves_open(best):
+        if not self.leaves_open(best) or not parts_alike(self.column).any():
             return best
         shared = (self.solve(start, None, cyclic=True, split=True) for start in starts)
         return min(best, *shared, key=_cost)
+
+    def turned(self, turn: int) -> _Coarse:
+        """The same with the sequence begun at kernel `turn`."""
+        order = np.roll(np.arange(len(self.column.duration_ns)), -turn)
+        return replace(self, column=self.column.take(order))
 
     def settle(self, turned: _Solution) -> _Solution:
         """Align, learn bandwidth and habits, align again; try shared reads where needed."""
         split = turned.split
         solution = self.again(self.solve(turned.bandwidth_gbps, None, split=split), split=split)
-        if not split and self.leaves_open(solution):
+        if not split and self.leaves_open(solution) and parts_alike(self.column).any():
             shared = self.again(solution, split=True)
             if shared.cost < solution.cost - 1:
                 return self.again(shared, split=True)
@@ -339,8 +346,8 @@ class _Coarse:
         return fitted if self.peak_gbps is None else min(fitted, MOST_ABOVE_PEAK * self.peak_gbps)
 
 
-def _turning_point(column: Column, matches: Sequence[Match]) -> int:
-    """Where to begin the sequence: just behind the last match of the cycle.
+def _turning_points(column: Column, matches: Sequence[Match]) -> list[int]:
+    """Where to begin the sequence: just behind the last match of the cycle, or at its first.
 
     Kernels like the last one that follow it at once may be further parts of its matrix.
     """
@@ -355,7 +362,7 @@ def _turning_point(column: Column, matches: Sequence[Match]) -> int:
         if start in used or not alike[start]:
             break
         start = (start + 1) % kernels
-    return start
+    return [start, first] if start != first else [first]
 
 
 def bytes_of(fit: Fit, reads: Sequence[Read]) -> Ints:
