@@ -147,6 +147,7 @@ GRIDS = [
     (248_320, (1940, 1, 1), True),
     (248_320, (1, 1940, 1), True),  # operands swapped
     (248_320, (970, 1, 1), True),
+    (248_320, (248_320, 1, 1), True),  # a block for each row
     (151_936, (1, 1187, 1), True),
     (100_032, (782, 1, 1), True),  # 781.5 rounds up
     (100_032, (781, 1, 1), False),
@@ -184,6 +185,14 @@ def test_leaving_out_costs_half_at_the_time_that_counts_and_never_more_than_the_
     assert skipped[1] == pytest.approx(SKIP_COST / 2)
     assert skipped[2] == 0
     assert 0.99 * SKIP_COST < skipped[3] < SKIP_COST
+
+
+def test_kernels_no_longer_than_glue_cost_nothing_to_leave_out():
+    made = column([2000, 2500, 60_000])
+    usual, slow = (skip_costs(made, [read()], 500, 200.0, glue_ns)[0] for glue_ns in (1500, 2500))
+    assert usual[1] > SKIP_COST / 2
+    assert slow[:2].tolist() == [0, 0]
+    assert slow[2] == pytest.approx(SKIP_COST, rel=0.01)
 
 
 # ---- the path -------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from .toy import (
     HEAD_ROWS,
     LAYERS,
     MB,
+    NORM,
     K,
     column_of,
     jittered,
@@ -165,6 +166,29 @@ def test_a_head_in_four_parts_is_one_read():
     fit = fitted(chunked_head())
     assert placed(fit) == true_places(chunked_head())
     assert bytes_of(fit, PLAN.reads).sum() == sum(r.weight_bytes for r in PLAN.reads)
+
+
+def test_a_product_that_takes_no_longer_than_glue_need_not_be_a_matrix():
+    """2.2 us a launch and 7,000 GB/s: a product of a few rows is as long as a norm.
+
+    Held against a launch of 1.5 us it is long enough for a matrix, and others make way for it.
+    """
+    sizes = {"qkv": 25.2, "ba": 0.0, "o": 8.4, "gate+up": 25.2, "down": 12.6}
+    kernels, reads = [], []
+    for layer in range(8):
+        for group, (name, mb) in enumerate(sizes.items(), start=5 * layer):
+            ns, matrix = 2200 + round(mb * MB / 7000), name if mb else ""
+            tile = {"gate+up": "qkv"}.get(name, name)
+            made = K(GEMM.format(tile), ns, "target_layers", layer, matrix)
+            kernels += [made] if name == "ba" else [K(NORM, 2500, "target_layers"), made]
+            ops = matrix.split("+") if matrix else []
+            reads += [
+                Read("target_layers", layer, op, op, round(mb * MB / len(ops)), None, group,
+                     family=op)
+                for op in ops
+            ]  # fmt: skip
+    of = make_plan([("target", reads)], 8)
+    assert placed(fitted(kernels, of, named=False, peak=7700.0), of) == true_places(kernels)
 
 
 @pytest.mark.parametrize("parts", [1, 4])

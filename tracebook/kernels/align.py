@@ -41,8 +41,9 @@ SPREAD = 0.10
 DERIVED_SPREAD = 0.35
 #: Time a kernel takes before it streams weights, ns.
 LAUNCH_NS = 1500.0
-#: Output tile sizes N/tile of common GEMM kernels (reference: CUTLASS and cuBLASLt tile lists).
-TILES = (16, 32, 64, 96, 128, 160, 192, 208, 256)
+#: Output tile sizes N/tile of common GEMM kernels (reference: CUTLASS and cuBLASLt tile lists),
+#: and of matrix-vector kernels, that have a block for each row (llama.cpp's `mul_mat_vec`).
+TILES = (1, 16, 32, 64, 96, 128, 160, 192, 208, 256)
 MAX_SPLIT = 8
 #: Parts of one matrix are alike: neither of two in a row takes longer by more than this factor.
 PARTS_ALIKE = 1.25
@@ -245,14 +246,19 @@ def grid_fits(grid: Ints, rows: Ints) -> NDArray[np.bool_]:
 
 
 def skip_costs(
-    column: Column, reads: Sequence[Read], tau_ns: float, bandwidth_gbps: float
+    column: Column,
+    reads: Sequence[Read],
+    tau_ns: float,
+    bandwidth_gbps: float,
+    glue_ns: float = LAUNCH_NS,
 ) -> tuple[Floats, Floats]:
     """Cost of leaving out each kernel, and each read.
 
-    `tau_ns` is the streaming time that counts as half large. The cost rises with the
-    square, so that the glue between matrices costs little however much of it there is.
+    `tau_ns` is the streaming time that counts as half large, and `glue_ns` what a kernel takes
+    that does hardly anything. The cost rises with the square, so that the glue between matrices
+    costs little however much of it there is.
     """
-    streamed = np.maximum(column.duration_ns - LAUNCH_NS, 0.0) / tau_ns
+    streamed = np.maximum(column.duration_ns - glue_ns, 0.0) / tau_ns
     kernel = SKIP_COST * streamed**2 / (1 + streamed**2) * column.skip_factor
     size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
     relative = size / (tau_ns * bandwidth_gbps)
@@ -285,9 +291,10 @@ def build_table(
     tau_ns: float,
     habits: Habits | None = None,
     allow_split: bool = False,
+    glue_ns: float = LAUNCH_NS,
 ) -> Table:
     """Compute all costs. `allow_split` lets up to MAX_SPLIT equal kernels share one run."""
-    kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps)
+    kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps, glue_ns)
     match = match_costs(column, runs, bandwidth_gbps, habits)
     split = _split_costs(column, runs, bandwidth_gbps, habits) if allow_split else {}
     return Table(column, runs, match, kernel_skip, read_skip, split)

@@ -43,6 +43,8 @@ MOST_ABOVE_PEAK = 1.1
 #: Launch times that are tried once the reads are placed, and the gain that one must bring.
 LAUNCHES_TRIED_NS = (*np.arange(500.0, 3000.0, 250.0), 3000.0, 3500.0, 4000.0, 5000.0, 6000.0)
 LINE_GAIN = 0.8
+#: Most kernels of a step read no weights, and the shortest of them hardly anything.
+GLUE_QUANTILE = 0.25
 #: A launch takes at most this share of the shortest kernel: in a model of 100 million weights
 #: a matrix of 1 MB takes 0.3 us to read and the rest is launch, but some of it is reading.
 LAUNCH_SHARE = 0.95
@@ -101,7 +103,7 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     if not len(index):
         return None
     kept = replace(column.take(index), distance=_distances(index, len(column.duration_ns)))
-    coarse = _Coarse(kept, large_reads, runs, tau, peak_gbps)
+    coarse = _Coarse(kept, large_reads, runs, tau, _glue_ns(column), peak_gbps)
     best = coarse.find_turn(starts)
     if not best.matches:
         return None
@@ -175,6 +177,11 @@ def _median(values: Floats, weight: Floats) -> float:
     order = np.argsort(values)
     total = np.cumsum(weight[order])
     return float(values[order][int(np.searchsorted(total, total[-1] / 2))])
+
+
+def _glue_ns(column: Column) -> float:
+    """What a kernel takes that does hardly anything: on some machines twice the usual launch."""
+    return max(LAUNCH_NS, float(np.quantile(column.duration_ns, GLUE_QUANTILE)))
 
 
 def _distances(index: Ints, length: int) -> Ints:
@@ -256,6 +263,7 @@ class _Coarse:
     reads: Sequence[Read]
     runs: Runs
     tau_ns: float
+    glue_ns: float
     peak_gbps: float | None
 
     def solve(
@@ -269,6 +277,7 @@ class _Coarse:
             tau_ns=self.tau_ns,
             habits=habits,
             allow_split=split,
+            glue_ns=self.glue_ns,
         )
         matches, cost = align(table, cyclic=cyclic)
         return _Solution(matches, cost, self.refit(matches, bandwidth), split)
