@@ -16,20 +16,19 @@ from tracebook.kernels.align import (
     APART_COST,
     GRID_BONUS,
     MOST_APART,
-    PARTIAL_GROUP_COST,
     SKIP_COST,
     SPLIT_COST,
     Column,
     Habits,
     Table,
     align,
-    build_runs,
     build_table,
     expected_ns,
     grid_fits,
     match_costs,
     skip_costs,
 )
+from tracebook.kernels.runs import PARTIAL_GROUP_COST, build_runs
 
 from .toy import MB, stream_ns
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tracebook.checkpoint.plan import Read
 from tracebook.kernels import habits as habits_module
-from tracebook.kernels.align import Match, build_runs
+from tracebook.kernels.align import Match
 from tracebook.kernels.fit import (
     bytes_of,
     fit_plan,
@@ -22,6 +22,7 @@ from tracebook.kernels.fit import (
     smallest_group_that_matters,
 )
 from tracebook.kernels.habits import learn_habits
+from tracebook.kernels.runs import build_runs
 
 from .toy import (
     ARGMAX,

@@ -12,7 +12,6 @@ read without kernel, is a running minimum.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -21,24 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracebook.checkpoint.plan import Read
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.integer]
+from tracebook.kernels.runs import Floats, Ints, Runs
 
 #: Cost of leaving out a kernel or a read that is large against the smallest group that
 #: matters. One wrong duration costs about 3 (the tail is logarithmic), so a read is
 #: rather matched with an odd kernel than dropped together with it.
 SKIP_COST = 6.0
-PARTIAL_GROUP_COST = 0.9
 GRID_BONUS = 0.4
 ODD_NAME_COST = 1.5
 SPLIT_COST = 0.8
 #: Parts of one fusion group run in a row: each launch between them costs this much.
 APART_COST = 0.25
 MOST_APART = 8
-#: Relative spread of durations around bytes / bandwidth of an exact read.
-SPREAD = 0.10
-DERIVED_SPREAD = 0.35
 #: Time a kernel takes before it streams weights, ns.
 LAUNCH_NS = 1500.0
 #: Output tile sizes N/tile of common GEMM kernels (reference: CUTLASS and cuBLASLt tile lists),
@@ -47,27 +40,6 @@ TILES = (1, 16, 32, 64, 96, 128, 160, 192, 208, 256)
 MAX_SPLIT = 8
 #: Parts of one matrix are alike: neither of two in a row takes longer by more than this factor.
 PARTS_ALIKE = 1.25
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Runs of neighbouring reads of one fusion group, each a candidate for one kernel.
-
-    All arrays have shape (runs,); `first` and `end` index the read list (end exclusive).
-    `inside`, shape (reads + 1,), is True for columns between two reads of one group.
-    `table` has shape (width, reads + 1): the runs that end at a column, padded with
-    `len(first)`.
-    """
-
-    first: Ints
-    end: Ints
-    weight_bytes: Floats
-    rows: Ints
-    penalty: Floats
-    spread: Floats
-    kind: Ints
-    inside: NDArray[np.bool_]
-    table: Ints
 
 
 @dataclass(frozen=True)
@@ -130,71 +102,6 @@ class Habits:
 
     bias: Floats
     odd: Floats
-
-
-def build_runs(reads: Sequence[Read]) -> Runs:
-    """List every run of neighbouring reads of one fusion group.
-
-    Args:
-        reads: Reads in plan order.
-
-    Returns:
-        The runs, with the penalty for covering only a part of a group.
-    """
-    first: list[int] = []
-    end: list[int] = []
-    penalty: list[float] = []
-    kinds: dict[tuple[str, ...], int] = {}
-    kind: list[int] = []
-    start = 0
-    while start < len(reads):
-        stop = start + 1
-        while stop < len(reads) and reads[stop].group == reads[start].group:
-            stop += 1
-        for i in range(start, stop):
-            for j in range(i + 1, stop + 1):
-                first.append(i)
-                end.append(j)
-                penalty.append(0.0 if j - i == stop - start else PARTIAL_GROUP_COST)
-                name = tuple(read.family for read in reads[i:j])
-                kind.append(kinds.setdefault(name, len(kinds)))
-        start = stop
-    size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
-    rows = np.array([read.rows or 0 for read in reads], dtype=np.int64)
-    spread = np.array([SPREAD if read.basis == "exact" else DERIVED_SPREAD for read in reads])
-    total = np.concatenate([[0.0], np.cumsum(size)])
-    total_rows = np.concatenate([[0], np.cumsum(rows)])
-    first_a, end_a = np.array(first, dtype=np.int64), np.array(end, dtype=np.int64)
-    return Runs(
-        first=first_a,
-        end=end_a,
-        weight_bytes=total[end_a] - total[first_a],
-        rows=total_rows[end_a] - total_rows[first_a],
-        penalty=np.array(penalty),
-        spread=np.array([spread[i:j].max() for i, j in zip(first, end, strict=True)]),
-        kind=np.array(kind, dtype=np.int64),
-        inside=_inside_groups(reads),
-        table=_table_by_end(end_a, len(reads)),
-    )
-
-
-def _inside_groups(reads: Sequence[Read]) -> NDArray[np.bool_]:
-    """True for columns that have a read of the same group on both sides."""
-    inside = np.zeros(len(reads) + 1, dtype=bool)
-    inside[1:-1] = [a.group == b.group for a, b in itertools.pairwise(reads)]
-    return inside
-
-
-def _table_by_end(end: Ints, reads: int) -> Ints:
-    """Indices of the runs that end at each column, padded with len(end)."""
-    by_end: list[list[int]] = [[] for _ in range(reads + 1)]
-    for run, column in enumerate(end.tolist()):
-        by_end[column].append(run)
-    width = max((len(runs) for runs in by_end), default=0)
-    table = np.full((max(width, 1), reads + 1), len(end), dtype=np.int64)
-    for column, runs in enumerate(by_end):
-        table[: len(runs), column] = runs
-    return table
 
 
 Number = TypeVar("Number", float, Floats)
