@@ -178,9 +178,7 @@ def counted(monkeypatch, count):
     """How often a table is aligned for so many steps that are all alike."""
     calls = []
     original = coarse.align
-    monkeypatch.setattr(
-        coarse, "align", lambda *a, **k: calls.append(1) or original(*a, **k)
-    )
+    monkeypatch.setattr(coarse, "align", lambda *a, **k: calls.append(1) or original(*a, **k))
     result = labelled(drafted_step(2) * count, drafted_plan(2))
     monkeypatch.undo()
     assert result.steps.height == count
