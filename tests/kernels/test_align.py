@@ -16,20 +16,19 @@ from tracebook.kernels.align import (
     APART_COST,
     GRID_BONUS,
     MOST_APART,
-    PARTIAL_GROUP_COST,
     SKIP_COST,
     SPLIT_COST,
     Column,
     Habits,
     Table,
     align,
-    build_runs,
     build_table,
     expected_ns,
     grid_fits,
     match_costs,
     skip_costs,
 )
+from tracebook.kernels.runs import PARTIAL_GROUP_COST, build_runs
 
 from .toy import MB, stream_ns
 
@@ -147,6 +146,7 @@ GRIDS = [
     (248_320, (1940, 1, 1), True),
     (248_320, (1, 1940, 1), True),  # operands swapped
     (248_320, (970, 1, 1), True),
+    (248_320, (248_320, 1, 1), True),  # a block for each row
     (151_936, (1, 1187, 1), True),
     (100_032, (782, 1, 1), True),  # 781.5 rounds up
     (100_032, (781, 1, 1), False),
@@ -186,6 +186,14 @@ def test_leaving_out_costs_half_at_the_time_that_counts_and_never_more_than_the_
     assert 0.99 * SKIP_COST < skipped[3] < SKIP_COST
 
 
+def test_kernels_no_longer_than_glue_cost_nothing_to_leave_out():
+    made = column([2000, 2500, 60_000])
+    usual, slow = (skip_costs(made, [read()], 500, 200.0, glue_ns)[0] for glue_ns in (1500, 2500))
+    assert usual[1] > SKIP_COST / 2
+    assert slow[:2].tolist() == [0, 0]
+    assert slow[2] == pytest.approx(SKIP_COST, rel=0.01)
+
+
 # ---- the path -------------------------------------------------------------------------------
 
 
@@ -199,8 +207,9 @@ def paths(table, kernels, reads):
             for run, (first, end) in runs:
                 if first < column:
                     continue
-                for parts in range(1, 2 + len(table.split)):
-                    if start + parts <= kernels:
+                for parts in range(1, 3):
+                    last = (start + parts - 1) % len(table.kernel_skip)
+                    if start + parts <= kernels and (parts == 1 or last in table.split):
                         for rest in choices(start + parts, end):
                             yield ((start, start + parts, run), *rest)
 
@@ -231,7 +240,7 @@ def cost_of_path(table, path, kernels, reads, *, free_ends=False):
             parts = end - start
             if parts == 1 and table.runs.inside[first]:
                 total += APART_COST * between(table, last)
-            total += table.match[last, run] if parts == 1 else table.split[parts - 2][last, run]
+            total += table.match[last, run] if parts == 1 else table.split[last][parts - 2][run]
         kernel, column = end, stop
     return total
 
@@ -263,11 +272,7 @@ def tables(draw, most_kernels=4, most_reads=4, split=False):
         rows = [[draw(costs) for _ in range(len(runs.first))] for _ in range(kernels)]
         return np.concatenate([np.array(rows), np.full((kernels, 1), np.inf)], axis=1)
 
-    more = ()
-    if split:
-        two = matrix()
-        two[0] = np.inf
-        more = (two,)
+    more = {kernel: [row] for kernel, row in enumerate(matrix()) if draw(st.booleans())}
     distance = np.array([draw(st.integers(1, 12)) for _ in range(kernels)])
     return Table(
         replace(column([1.0] * kernels), distance=distance),
@@ -275,7 +280,7 @@ def tables(draw, most_kernels=4, most_reads=4, split=False):
         matrix(),
         np.array([draw(costs) for _ in range(kernels)]),
         np.array([draw(costs) for _ in range(reads)]),
-        more,
+        more if split else {},
     )
 
 
@@ -305,8 +310,8 @@ def test_no_choice_is_cheaper_where_two_kernels_may_share_a_run(table):
     check_path(table, matches, cost, kernels)
 
 
-@settings(max_examples=30, deadline=None)
-@given(tables(most_kernels=3, most_reads=3))
+@settings(max_examples=40, deadline=None)
+@given(st.booleans().flatmap(lambda split: tables(most_kernels=3, most_reads=3, split=split)))
 def test_no_choice_is_cheaper_on_the_sequence_written_twice(table):
     kernels = 2 * len(table.kernel_skip)
     matches, cost = align(table, cyclic=True)
@@ -379,6 +384,20 @@ def test_a_step_that_begins_anywhere(turn):
         (first, (start + turn) % 5) for start, _, first, _ in found(durations, reads, cyclic=True)
     }
     assert found_at == {(0, 0), (1, 2), (2, 3)}
+
+
+@pytest.mark.parametrize("turn", range(7))
+def test_parts_are_found_where_the_sequence_begins_between_them(turn):
+    """A head of 80 MB in four parts, and the first of them may come last."""
+    reads = [read(30, 0), read(80, 1)]
+    durations = np.roll([*ns(30), 2500, *ns(20) * 4, 3000], -turn).tolist()
+    symbols = np.roll([0, 1, 2, 2, 2, 2, 3], -turn).tolist()
+    head = [
+        {(kernel + turn) % 7 for kernel in range(start, end)}
+        for start, end, first, _ in found(durations, reads, symbols, cyclic=True, allow_split=True)
+        if first == 1
+    ]
+    assert head == [{2, 3, 4, 5}]
 
 
 def test_split_cost_is_paid_once_a_group_of_parts():

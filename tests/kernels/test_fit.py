@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tracebook.checkpoint.plan import Read
 from tracebook.kernels import habits as habits_module
-from tracebook.kernels.align import Match, build_runs
+from tracebook.kernels.align import Match
 from tracebook.kernels.fit import (
     bytes_of,
     fit_plan,
@@ -22,15 +22,21 @@ from tracebook.kernels.fit import (
     smallest_group_that_matters,
 )
 from tracebook.kernels.habits import learn_habits
+from tracebook.kernels.runs import build_runs
 
 from .toy import (
+    ARGMAX,
     GBPS,
+    GEMM,
     HEAD_MB,
+    HEAD_ROWS,
     LAYERS,
     MB,
+    NORM,
     K,
     column_of,
     jittered,
+    layer_kernels,
     layer_reads,
     make_plan,
     plan,
@@ -161,6 +167,70 @@ def test_a_head_in_four_parts_is_one_read():
     fit = fitted(chunked_head())
     assert placed(fit) == true_places(chunked_head())
     assert bytes_of(fit, PLAN.reads).sum() == sum(r.weight_bytes for r in PLAN.reads)
+
+
+def test_a_product_that_takes_no_longer_than_glue_need_not_be_a_matrix():
+    """2.2 us a launch and 7,000 GB/s: a product of a few rows is as long as a norm.
+
+    Held against a launch of 1.5 us it is long enough for a matrix, and others make way for it.
+    """
+    sizes = {"qkv": 25.2, "ba": 0.0, "o": 8.4, "gate+up": 25.2, "down": 12.6}
+    kernels, reads = [], []
+    for layer in range(8):
+        for group, (name, mb) in enumerate(sizes.items(), start=5 * layer):
+            ns, matrix = 2200 + round(mb * MB / 7000), name if mb else ""
+            tile = {"gate+up": "qkv"}.get(name, name)
+            made = K(GEMM.format(tile), ns, "target_layers", layer, matrix)
+            kernels += [made] if name == "ba" else [K(NORM, 2500, "target_layers"), made]
+            ops = matrix.split("+") if matrix else []
+            reads += [
+                Read("target_layers", layer, op, op, round(mb * MB / len(ops)), None, group,
+                     family=op)
+                for op in ops
+            ]  # fmt: skip
+    of = make_plan([("target", reads)], 8)
+    assert placed(fitted(kernels, of, named=False, peak=7700.0), of) == true_places(kernels)
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("turn", [0, 30, 51])
+def test_a_head_behind_a_product_of_no_plan_is_still_the_last_read(turn, parts):
+    """In a cycle nothing outside its ends costs: without its head the step avoids the product."""
+    kernels = chunked_head(parts)
+    at = next(i for i, k in enumerate(kernels) if k.matrix == "lm_head")
+    kernels[at:at] = [replace(kernels[at], name=GEMM.format("odd"), ns=60_000, matrix="")]
+    kernels = kernels[turn:] + kernels[:turn]
+    assert placed(fitted(kernels)) == true_places(kernels)
+
+
+def drafted(passes=3, parts=4, layers=LAYERS):
+    """A step of a drafter of one layer that reads the target's head once a pass, in parts."""
+    kernels = chunked_head(parts)
+    target = layer_kernels(0, "drafter_layers")
+    head = product("draft_head", None, "lm_head", HEAD_MB / parts, "head", HEAD_ROWS // parts)
+    for _ in range(passes):
+        fc = product("drafter_layers", None, "fc", 12, "fc", 1024)
+        kernels += [fc, *target, *[head] * parts, K(ARGMAX, 7000, "sampling", grid=(25, 1, 1))]
+    blocks, group = [(b.name, b.reads) for b in plan(layers).blocks], 900
+    for number in range(passes):
+        fc = Read("drafter_layers", None, "fc", "fc", 12 * MB, 1024, group, family="fc")
+        layer = layer_reads(0, group + 1, "drafter_layers")
+        last = replace(PLAN.blocks[1].reads[0], phase="draft_head", group=group + 9)
+        blocks += [(f"draft:{number}", [fc, *layer]), (f"draft_head:{number}", [last])]
+        group += 10
+    return kernels, make_plan(blocks, layers)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["names", "no names"])
+@pytest.mark.parametrize("turn", [0, 20, 49, 51, 60, 75])
+def test_heads_in_parts_do_not_move_where_a_step_with_drafts_begins(turn, named):
+    """Sixteen large kernels for four heads: laid one by one, they fit a step begun elsewhere."""
+    kernels, of = drafted()
+    kernels = kernels[turn:] + kernels[:turn]
+    fit = fitted(kernels, of, named=named)
+    assert placed(fit, of) == true_places(kernels)
+    phases = {k: of.reads[f.first].phase for f in fit.found for k in f.kernels}
+    assert phases == {i: k.phase for i, k in enumerate(kernels) if k.matrix}
 
 
 def test_shared_bytes_are_whole_numbers_that_add_up():

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tracebook.errors import NoDecodeSteps
-from tracebook.kernels import fit as fit_module
+from tracebook.kernels import coarse
 from tracebook.kernels.label import label_kernels
 from tracebook.kernels.labels import ROW_SCHEMA, STEP_SCHEMA
 from tracebook.step_time import group, per_step, share_out
@@ -177,8 +177,8 @@ def test_order_of_rows_and_gaps_in_ids_do_not_matter():
 def counted(monkeypatch, count):
     """How often a table is aligned for so many steps that are all alike."""
     calls = []
-    original = fit_module.align
-    monkeypatch.setattr(fit_module, "align", lambda *a, **k: calls.append(1) or original(*a, **k))
+    original = coarse.align
+    monkeypatch.setattr(coarse, "align", lambda *a, **k: calls.append(1) or original(*a, **k))
     result = labelled(drafted_step(2) * count, drafted_plan(2))
     monkeypatch.undo()
     assert result.steps.height == count

@@ -12,59 +12,34 @@ read without kernel, is a running minimum.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracebook.checkpoint.plan import Read
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.integer]
+from tracebook.kernels.runs import Floats, Ints, Runs
 
 #: Cost of leaving out a kernel or a read that is large against the smallest group that
 #: matters. One wrong duration costs about 3 (the tail is logarithmic), so a read is
 #: rather matched with an odd kernel than dropped together with it.
 SKIP_COST = 6.0
-PARTIAL_GROUP_COST = 0.9
 GRID_BONUS = 0.4
 ODD_NAME_COST = 1.5
 SPLIT_COST = 0.8
 #: Parts of one fusion group run in a row: each launch between them costs this much.
 APART_COST = 0.25
 MOST_APART = 8
-#: Relative spread of durations around bytes / bandwidth of an exact read.
-SPREAD = 0.10
-DERIVED_SPREAD = 0.35
 #: Time a kernel takes before it streams weights, ns.
 LAUNCH_NS = 1500.0
-#: Output tile sizes N/tile of common GEMM kernels (reference: CUTLASS and cuBLASLt tile lists).
-TILES = (16, 32, 64, 96, 128, 160, 192, 208, 256)
+#: Output tile sizes N/tile of common GEMM kernels (reference: CUTLASS and cuBLASLt tile lists),
+#: and of matrix-vector kernels, that have a block for each row (llama.cpp's `mul_mat_vec`).
+TILES = (1, 16, 32, 64, 96, 128, 160, 192, 208, 256)
 MAX_SPLIT = 8
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Runs of neighbouring reads of one fusion group, each a candidate for one kernel.
-
-    All arrays have shape (runs,); `first` and `end` index the read list (end exclusive).
-    `inside`, shape (reads + 1,), is True for columns between two reads of one group.
-    `table` has shape (width, reads + 1): the runs that end at a column, padded with
-    `len(first)`.
-    """
-
-    first: Ints
-    end: Ints
-    weight_bytes: Floats
-    rows: Ints
-    penalty: Floats
-    spread: Floats
-    kind: Ints
-    inside: NDArray[np.bool_]
-    table: Ints
+#: Parts of one matrix are alike: neither of two in a row takes longer by more than this factor.
+PARTS_ALIKE = 1.25
 
 
 @dataclass(frozen=True)
@@ -129,71 +104,6 @@ class Habits:
     odd: Floats
 
 
-def build_runs(reads: Sequence[Read]) -> Runs:
-    """List every run of neighbouring reads of one fusion group.
-
-    Args:
-        reads: Reads in plan order.
-
-    Returns:
-        The runs, with the penalty for covering only a part of a group.
-    """
-    first: list[int] = []
-    end: list[int] = []
-    penalty: list[float] = []
-    kinds: dict[tuple[str, ...], int] = {}
-    kind: list[int] = []
-    start = 0
-    while start < len(reads):
-        stop = start + 1
-        while stop < len(reads) and reads[stop].group == reads[start].group:
-            stop += 1
-        for i in range(start, stop):
-            for j in range(i + 1, stop + 1):
-                first.append(i)
-                end.append(j)
-                penalty.append(0.0 if j - i == stop - start else PARTIAL_GROUP_COST)
-                name = tuple(read.family for read in reads[i:j])
-                kind.append(kinds.setdefault(name, len(kinds)))
-        start = stop
-    size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
-    rows = np.array([read.rows or 0 for read in reads], dtype=np.int64)
-    spread = np.array([SPREAD if read.basis == "exact" else DERIVED_SPREAD for read in reads])
-    total = np.concatenate([[0.0], np.cumsum(size)])
-    total_rows = np.concatenate([[0], np.cumsum(rows)])
-    first_a, end_a = np.array(first, dtype=np.int64), np.array(end, dtype=np.int64)
-    return Runs(
-        first=first_a,
-        end=end_a,
-        weight_bytes=total[end_a] - total[first_a],
-        rows=total_rows[end_a] - total_rows[first_a],
-        penalty=np.array(penalty),
-        spread=np.array([spread[i:j].max() for i, j in zip(first, end, strict=True)]),
-        kind=np.array(kind, dtype=np.int64),
-        inside=_inside_groups(reads),
-        table=_table_by_end(end_a, len(reads)),
-    )
-
-
-def _inside_groups(reads: Sequence[Read]) -> NDArray[np.bool_]:
-    """True for columns that have a read of the same group on both sides."""
-    inside = np.zeros(len(reads) + 1, dtype=bool)
-    inside[1:-1] = [a.group == b.group for a, b in itertools.pairwise(reads)]
-    return inside
-
-
-def _table_by_end(end: Ints, reads: int) -> Ints:
-    """Indices of the runs that end at each column, padded with len(end)."""
-    by_end: list[list[int]] = [[] for _ in range(reads + 1)]
-    for run, column in enumerate(end.tolist()):
-        by_end[column].append(run)
-    width = max((len(runs) for runs in by_end), default=0)
-    table = np.full((max(width, 1), reads + 1), len(end), dtype=np.int64)
-    for column, runs in enumerate(by_end):
-        table[: len(runs), column] = runs
-    return table
-
-
 Number = TypeVar("Number", float, Floats)
 
 
@@ -243,14 +153,19 @@ def grid_fits(grid: Ints, rows: Ints) -> NDArray[np.bool_]:
 
 
 def skip_costs(
-    column: Column, reads: Sequence[Read], tau_ns: float, bandwidth_gbps: float
+    column: Column,
+    reads: Sequence[Read],
+    tau_ns: float,
+    bandwidth_gbps: float,
+    glue_ns: float = LAUNCH_NS,
 ) -> tuple[Floats, Floats]:
     """Cost of leaving out each kernel, and each read.
 
-    `tau_ns` is the streaming time that counts as half large. The cost rises with the
-    square, so that the glue between matrices costs little however much of it there is.
+    `tau_ns` is the streaming time that counts as half large, and `glue_ns` what a kernel takes
+    that does hardly anything. The cost rises with the square, so that the glue between matrices
+    costs little however much of it there is.
     """
-    streamed = np.maximum(column.duration_ns - LAUNCH_NS, 0.0) / tau_ns
+    streamed = np.maximum(column.duration_ns - glue_ns, 0.0) / tau_ns
     kernel = SKIP_COST * streamed**2 / (1 + streamed**2) * column.skip_factor
     size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
     relative = size / (tau_ns * bandwidth_gbps)
@@ -260,14 +175,18 @@ def skip_costs(
 
 @dataclass(frozen=True)
 class Table:
-    """Everything one alignment needs, computed once: costs for (kernels x runs)."""
+    """Everything one alignment needs, computed once: costs for (kernels x runs).
+
+    `split` has, per kernel that others like it precede, the costs of its sharing each run with
+    the one before it, with the two before it, and so on, each of shape (runs + 1,).
+    """
 
     column: Column
     runs: Runs
     match: Floats
     kernel_skip: Floats
     read_skip: Floats
-    split: tuple[Floats, ...] = ()
+    split: Mapping[int, Sequence[Floats]] = field(default_factory=dict)
 
 
 def build_table(
@@ -279,25 +198,44 @@ def build_table(
     tau_ns: float,
     habits: Habits | None = None,
     allow_split: bool = False,
+    glue_ns: float = LAUNCH_NS,
 ) -> Table:
     """Compute all costs. `allow_split` lets up to MAX_SPLIT equal kernels share one run."""
-    kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps)
-    split: list[Floats] = []
-    if allow_split:
-        same = np.concatenate([[False], column.symbol[1:] == column.symbol[:-1]])
-        total, alive = column.duration_ns.copy(), np.ones(len(same), dtype=bool)
-        for parts in range(2, min(MAX_SPLIT, len(same)) + 1):
-            shifted = np.concatenate([np.zeros(parts - 1), column.duration_ns[: -(parts - 1)]])
-            alive = alive & np.concatenate(
-                [np.zeros(parts - 2, bool), same[: len(same) - parts + 2]]
-            )
-            total = total + shifted
-            cost = match_costs(column, runs, bandwidth_gbps, habits, total)
-            cost += SPLIT_COST + 0.1 * parts
-            cost[~alive] = np.inf
-            split.append(cost)
+    kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps, glue_ns)
     match = match_costs(column, runs, bandwidth_gbps, habits)
-    return Table(column, runs, match, kernel_skip, read_skip, tuple(split))
+    split = _split_costs(column, runs, bandwidth_gbps, habits) if allow_split else {}
+    return Table(column, runs, match, kernel_skip, read_skip, split)
+
+
+def _split_costs(
+    column: Column, runs: Runs, bandwidth_gbps: float, habits: Habits | None
+) -> dict[int, list[Floats]]:
+    """Costs of sharing a run with the kernels before, for the few kernels that could.
+
+    The kernel before the first is the last one: an alignment that is not cyclic never asks.
+    """
+    costs: dict[int, list[Floats]] = {}
+    same = parts_alike(column)
+    last = np.arange(len(same))
+    total = column.duration_ns
+    for parts in range(2, min(MAX_SPLIT, len(same)) + 1):
+        alike = same[last - parts + 2]
+        last = last[alike]
+        if not len(last):
+            break
+        total = total[alike] + column.duration_ns[last - parts + 1]
+        cost = match_costs(column.take(last), runs, bandwidth_gbps, habits, total)
+        cost += SPLIT_COST + 0.1 * parts
+        for kernel, row in zip(last.tolist(), cost, strict=True):
+            costs.setdefault(kernel, []).append(row)
+    return costs
+
+
+def parts_alike(column: Column) -> NDArray[np.bool_]:
+    """True where a kernel and the one before it may be parts of one matrix, shape (kernels,)."""
+    ratio = column.duration_ns / np.maximum(np.roll(column.duration_ns, 1), 1.0)
+    same = column.symbol == np.roll(column.symbol, 1)
+    return np.asarray(same & (ratio > 1 / PARTS_ALIKE) & (ratio < PARTS_ALIKE))
 
 
 def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], float]:
@@ -336,10 +274,10 @@ def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], flo
         better = value < best
         np.copyto(best, value, where=better)
         move[better] = choice[better] + 1
-        for extra, cost in enumerate(table.split, start=1):
-            if row <= extra or not np.isfinite(cost[kernel, 0]):
-                continue
-            options = rows[row - 1 - extra][first_of] + cost[kernel][table.runs.table]
+        for extra, cost in enumerate(table.split.get(kernel, ()), start=1):
+            if row <= extra:
+                break
+            options = rows[row - 1 - extra][first_of] + cost[table.runs.table]
             choice = options.argmin(axis=0)
             value = options[choice, columns]
             better = value < best

@@ -16,32 +16,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan, Read
-from tracebook.kernels.align import (
-    LAUNCH_NS,
-    MAX_SPLIT,
-    Column,
-    Floats,
-    Habits,
-    Ints,
-    Match,
-    Runs,
-    align,
-    build_runs,
-    build_table,
-    expected_ns,
-)
+from tracebook.kernels.align import LAUNCH_NS, Column, Match, expected_ns
+from tracebook.kernels.coarse import MOST_ABOVE_PEAK, Coarse, turning_points
 from tracebook.kernels.gaps import fill_small
-from tracebook.kernels.habits import learn_habits
+from tracebook.kernels.runs import Floats, Ints, build_runs
 
 #: Fusion groups that together hold less than this share of the bytes are placed last.
 SMALL_SHARE = 0.02
 #: A bandwidth above the peak by more than this cannot be (cached reads apart).
 PEAK_SLACK = 1.02
-#: No fit goes further above the peak: it would follow wrong bytes.
-MOST_ABOVE_PEAK = 1.1
 #: Launch times that are tried once the reads are placed, and the gain that one must bring.
 LAUNCHES_TRIED_NS = (*np.arange(500.0, 3000.0, 250.0), 3000.0, 3500.0, 4000.0, 5000.0, 6000.0)
 LINE_GAIN = 0.8
+#: Most kernels of a step read no weights, and the shortest of them hardly anything.
+GLUE_QUANTILE = 0.25
 #: A launch takes at most this share of the shortest kernel: in a model of 100 million weights
 #: a matrix of 1 MB takes 0.3 us to read and the rest is launch, but some of it is reading.
 LAUNCH_SHARE = 0.95
@@ -100,13 +88,15 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     if not len(index):
         return None
     kept = replace(column.take(index), distance=_distances(index, len(column.duration_ns)))
-    coarse = _Coarse(kept, large_reads, runs, tau, peak_gbps)
-    best = min((coarse.solve(start, None, cyclic=True) for start in starts), key=lambda s: s.cost)
+    coarse = Coarse(kept, large_reads, runs, tau, _glue_ns(column), peak_gbps)
+    best = coarse.find_turn(starts)
     if not best.matches:
         return None
-    turn = _turning_point(coarse.column, best.matches)
-    coarse = replace(coarse, column=coarse.column.take(np.roll(np.arange(len(index)), -turn)))
-    solution = coarse.settle(best.bandwidth_gbps)
+    turns = turning_points(coarse.column, best.matches)
+    # What the best cycle leaves between its ends may belong in front of it or behind it.
+    turns = turns if coarse.leaves_open(best) else turns[:1]
+    settled = [(coarse.turned(turn).settle(best), turn) for turn in turns]
+    solution, turn = min(settled, key=lambda option: option[0].cost)
     rotation = int(index[turn])
     order = np.roll(np.arange(len(column.duration_ns)), -rotation)
     place = np.argsort(order)[np.roll(index, -turn)]
@@ -174,6 +164,11 @@ def _median(values: Floats, weight: Floats) -> float:
     return float(values[order][int(np.searchsorted(total, total[-1] / 2))])
 
 
+def _glue_ns(column: Column) -> float:
+    """What a kernel takes that does hardly anything: on some machines twice the usual launch."""
+    return max(LAUNCH_NS, float(np.quantile(column.duration_ns, GLUE_QUANTILE)))
+
+
 def _distances(index: Ints, length: int) -> Ints:
     """Launches from each kept kernel back to the one kept before it, cyclic."""
     return np.asarray((index - np.roll(index, 1)) % length)
@@ -229,104 +224,6 @@ def _starting_bandwidths(
         if not distinct or start > 1.07 * distinct[-1]:
             distinct.append(start)
     return distinct
-
-
-@dataclass(frozen=True)
-class _Solution:
-    matches: tuple[Match, ...]
-    cost: float
-    bandwidth_gbps: float
-
-
-@dataclass(frozen=True)
-class _Coarse:
-    """The alignment of large reads with the kernels long enough to make them."""
-
-    column: Column
-    reads: Sequence[Read]
-    runs: Runs
-    tau_ns: float
-    peak_gbps: float | None
-
-    def solve(
-        self, bandwidth: float, habits: Habits | None, *, cyclic: bool = False, split: bool = False
-    ) -> _Solution:
-        table = build_table(
-            self.column,
-            self.reads,
-            self.runs,
-            bandwidth_gbps=bandwidth,
-            tau_ns=self.tau_ns,
-            habits=habits,
-            allow_split=split,
-        )
-        matches, cost = align(table, cyclic=cyclic)
-        return _Solution(matches, cost, self.refit(matches, bandwidth))
-
-    def settle(self, bandwidth: float) -> _Solution:
-        """Align, learn bandwidth and habits, align again; try shared reads where needed."""
-        solution = self.solve(bandwidth, None)
-        habits = learn_habits(self.column, self.runs, solution.matches, solution.bandwidth_gbps)
-        solution = self.solve(solution.bandwidth_gbps, habits)
-        if self.left_over(solution) > 0.01 or self.misfit(solution) > 0.01:
-            split = self.solve(solution.bandwidth_gbps, habits, split=True)
-            if split.cost < solution.cost - 1:
-                habits = learn_habits(self.column, self.runs, split.matches, split.bandwidth_gbps)
-                solution = self.solve(split.bandwidth_gbps, habits, split=True)
-        return solution
-
-    def left_over(self, solution: _Solution) -> float:
-        """Share of the bytes without kernel."""
-        size = np.array([0.0 if r.optional else r.weight_bytes for r in self.reads])
-        found = sum(size[m.first : m.end].sum() for m in solution.matches)
-        return 1.0 - float(found) / float(size.sum())
-
-    def misfit(self, solution: _Solution) -> float:
-        """Share of the bytes in reads whose kernel takes half the time they need, or less."""
-        size = np.array([r.weight_bytes for r in self.reads], dtype=np.float64)
-        short = 0.0
-        for m in solution.matches:
-            needed = expected_ns(float(size[m.first : m.end].sum()), solution.bandwidth_gbps)
-            if self.column.duration_ns[m.first_kernel : m.end_kernel].sum() < 0.6 * needed:
-                short += float(size[m.first : m.end].sum())
-        return short / float(size.sum())
-
-    def refit(self, matches: Sequence[Match], bandwidth: float) -> float:
-        """Byte-weighted median of bytes / (duration - launch cost), not above the peak."""
-        if not matches:
-            return bandwidth
-        size = np.array(
-            [sum(r.weight_bytes for r in self.reads[m.first : m.end]) for m in matches], dtype=float
-        )
-        # A cyclic alignment counts kernels twice over.
-        durations = np.concatenate([self.column.duration_ns, self.column.duration_ns])
-        taken = np.array([durations[m.first_kernel : m.end_kernel].sum() for m in matches])
-        rate = size / np.maximum(np.maximum(taken - LAUNCH_NS, 0.3 * taken), 1.0)
-        order = np.argsort(rate)
-        middle = int(np.searchsorted(np.cumsum(size[order]), size.sum() / 2))
-        fitted = float(rate[order][min(middle, len(order) - 1)])
-        return fitted if self.peak_gbps is None else min(fitted, MOST_ABOVE_PEAK * self.peak_gbps)
-
-
-def _turning_point(column: Column, matches: Sequence[Match]) -> int:
-    """Where to begin the sequence: just behind the last match of the cycle.
-
-    Kernels like the last one that follow it at once may be further parts of its matrix.
-    """
-    kernels = len(column.duration_ns)
-    used = {k % kernels for m in matches for k in range(m.first_kernel, m.end_kernel)}
-    first = matches[0].first_kernel % kernels
-    start = first
-    while (start - 1) % kernels not in used and (start - 1) % kernels != first:
-        start = (start - 1) % kernels
-    last = (start - 1) % kernels
-    for _ in range(MAX_SPLIT - 1):
-        alike = column.symbol[start] == column.symbol[last] and start not in used
-        ratio = column.duration_ns[start] / column.duration_ns[last]
-        if not alike or not 0.8 < ratio < 1.25:
-            break
-        start = (start + 1) % kernels
-    return start
 
 
 def bytes_of(fit: Fit, reads: Sequence[Read]) -> Ints:

@@ -11,16 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracebook.checkpoint.plan import Read
-from tracebook.kernels.align import (
-    Column,
-    Habits,
-    Match,
-    Runs,
-    align,
-    build_runs,
-    build_table,
-)
+from tracebook.kernels.align import Column, Habits, Match, align, build_table
 from tracebook.kernels.habits import learn_habits
+from tracebook.kernels.runs import Runs, build_runs
 
 #: Between large reads most kernels read nothing: leaving one out costs less there.
 GLUE_SKIP = 0.3

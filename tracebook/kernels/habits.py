@@ -6,14 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracebook.kernels.align import (
-    ODD_NAME_COST,
-    Column,
-    Habits,
-    Match,
-    Runs,
-    expected_ns,
-)
+from tracebook.kernels.align import ODD_NAME_COST, Column, Habits, Match, expected_ns
+from tracebook.kernels.runs import Runs
 
 #: A kernel is not held to be faster or slower than its bytes say by more than this, ln.
 MAX_BIAS = 0.35

@@ -1,0 +1,164 @@
+"""The coarse pass of a fit: large reads laid along the kernels long enough to make them.
+
+In: kernels of one step, beginning anywhere, and reads. Out: which kernels make which reads,
+first round the cycle, to see where a step begins, then from there with what was learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracebook.checkpoint.plan import Read
+from tracebook.kernels.align import (
+    LAUNCH_NS,
+    MAX_SPLIT,
+    Column,
+    Habits,
+    Match,
+    align,
+    build_table,
+    expected_ns,
+    parts_alike,
+)
+from tracebook.kernels.habits import learn_habits
+from tracebook.kernels.runs import Floats, Runs
+
+#: No fit goes further above the peak: it would follow wrong bytes.
+MOST_ABOVE_PEAK = 1.1
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Matches, what they cost, the bandwidth they speak for, and whether reads were shared."""
+
+    matches: tuple[Match, ...]
+    cost: float
+    bandwidth_gbps: float
+    split: bool
+
+
+def _cost(solution: Solution) -> float:
+    return solution.cost
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """The alignment of large reads with the kernels long enough to make them."""
+
+    column: Column
+    reads: Sequence[Read]
+    runs: Runs
+    tau_ns: float
+    glue_ns: float
+    peak_gbps: float | None
+
+    def solve(
+        self, bandwidth: float, habits: Habits | None, *, cyclic: bool = False, split: bool = False
+    ) -> Solution:
+        """Align once, with several kernels to a read where `split`."""
+        table = build_table(
+            self.column,
+            self.reads,
+            self.runs,
+            bandwidth_gbps=bandwidth,
+            tau_ns=self.tau_ns,
+            habits=habits,
+            allow_split=split,
+            glue_ns=self.glue_ns,
+        )
+        matches, cost = align(table, cyclic=cyclic)
+        return Solution(matches, cost, self.refit(matches, bandwidth), split)
+
+    def again(self, solution: Solution, *, split: bool) -> Solution:
+        """Align with the bandwidth and the habits that a solution speaks for."""
+        bandwidth = solution.bandwidth_gbps
+        habits = learn_habits(self.column, self.runs, solution.matches, bandwidth)
+        return self.solve(bandwidth, habits, split=split)
+
+    def find_turn(self, starts: Sequence[float]) -> Solution:
+        """The best cyclic alignment; only one that leaves much open is tried with shared reads.
+
+        A head in parts cannot be laid on one kernel, so that without sharing the sequence may
+        seem to begin elsewhere: every later pass would only refine that.
+        """
+        best = min((self.solve(start, None, cyclic=True) for start in starts), key=_cost)
+        if not self.leaves_open(best) or not parts_alike(self.column).any():
+            return best
+        shared = (self.solve(start, None, cyclic=True, split=True) for start in starts)
+        return min(best, *shared, key=_cost)
+
+    def turned(self, turn: int) -> Coarse:
+        """The same with the sequence begun at kernel `turn`."""
+        order = np.roll(np.arange(len(self.column.duration_ns)), -turn)
+        return replace(self, column=self.column.take(order))
+
+    def settle(self, turned: Solution) -> Solution:
+        """Align, learn bandwidth and habits, align again; try shared reads where needed."""
+        split = turned.split
+        solution = self.again(self.solve(turned.bandwidth_gbps, None, split=split), split=split)
+        if not split and self.leaves_open(solution) and parts_alike(self.column).any():
+            shared = self.again(solution, split=True)
+            if shared.cost < solution.cost - 1:
+                return self.again(shared, split=True)
+        return solution
+
+    def leaves_open(self, solution: Solution) -> bool:
+        """Whether reads have no kernel, or one far too short: others may share them with it."""
+        return self.left_over(solution) > 0.01 or self.misfit(solution) > 0.01
+
+    def left_over(self, solution: Solution) -> float:
+        """Share of the bytes without kernel."""
+        size = np.array([0.0 if r.optional else r.weight_bytes for r in self.reads])
+        found = sum(size[m.first : m.end].sum() for m in solution.matches)
+        return 1.0 - float(found) / float(size.sum())
+
+    def misfit(self, solution: Solution) -> float:
+        """Share of the bytes in reads whose kernel takes half the time they need, or less."""
+        size = np.array([r.weight_bytes for r in self.reads], dtype=np.float64)
+        short = 0.0
+        for m, taken in zip(solution.matches, self.taken_ns(solution.matches), strict=True):
+            needed = expected_ns(float(size[m.first : m.end].sum()), solution.bandwidth_gbps)
+            if taken < 0.6 * needed:
+                short += float(size[m.first : m.end].sum())
+        return short / float(size.sum())
+
+    def taken_ns(self, matches: Sequence[Match]) -> Floats:
+        """Time of the kernels of each match; a cyclic alignment counts kernels twice over."""
+        durations = np.concatenate([self.column.duration_ns, self.column.duration_ns])
+        return np.array([durations[m.first_kernel : m.end_kernel].sum() for m in matches])
+
+    def refit(self, matches: Sequence[Match], bandwidth: float) -> float:
+        """Byte-weighted median of bytes / (duration - launch cost), not above the peak."""
+        if not matches:
+            return bandwidth
+        size = np.array(
+            [sum(r.weight_bytes for r in self.reads[m.first : m.end]) for m in matches], dtype=float
+        )
+        taken = self.taken_ns(matches)
+        rate = size / np.maximum(np.maximum(taken - LAUNCH_NS, 0.3 * taken), 1.0)
+        order = np.argsort(rate)
+        middle = int(np.searchsorted(np.cumsum(size[order]), size.sum() / 2))
+        fitted = float(rate[order][min(middle, len(order) - 1)])
+        return fitted if self.peak_gbps is None else min(fitted, MOST_ABOVE_PEAK * self.peak_gbps)
+
+
+def turning_points(column: Column, matches: Sequence[Match]) -> list[int]:
+    """Where to begin the sequence: just behind the last match of the cycle, or at its first.
+
+    Kernels like the last one that follow it at once may be further parts of its matrix.
+    """
+    kernels = len(column.duration_ns)
+    used = {k % kernels for m in matches for k in range(m.first_kernel, m.end_kernel)}
+    first = matches[0].first_kernel % kernels
+    start = first
+    while (start - 1) % kernels not in used and (start - 1) % kernels != first:
+        start = (start - 1) % kernels
+    alike = parts_alike(column)
+    for _ in range(MAX_SPLIT - 1):
+        if start in used or not alike[start]:
+            break
+        start = (start + 1) % kernels
+    return [start, first] if start != first else [first]

@@ -1,0 +1,107 @@
+"""Runs of neighbouring reads of one fusion group: what one kernel may read at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracebook.checkpoint.plan import Read
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.integer]
+
+#: Cost of a run that is only a part of its group.
+PARTIAL_GROUP_COST = 0.9
+#: Relative spread of durations around bytes / bandwidth of an exact read.
+SPREAD = 0.10
+DERIVED_SPREAD = 0.35
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of neighbouring reads of one fusion group, each a candidate for one kernel.
+
+    All arrays have shape (runs,); `first` and `end` index the read list (end exclusive).
+    `inside`, shape (reads + 1,), is True for columns between two reads of one group.
+    `table` has shape (width, reads + 1): the runs that end at a column, padded with
+    `len(first)`.
+    """
+
+    first: Ints
+    end: Ints
+    weight_bytes: Floats
+    rows: Ints
+    penalty: Floats
+    spread: Floats
+    kind: Ints
+    inside: NDArray[np.bool_]
+    table: Ints
+
+
+def build_runs(reads: Sequence[Read]) -> Runs:
+    """List every run of neighbouring reads of one fusion group.
+
+    Args:
+        reads: Reads in plan order.
+
+    Returns:
+        The runs, with the penalty for covering only a part of a group.
+    """
+    first: list[int] = []
+    end: list[int] = []
+    penalty: list[float] = []
+    kinds: dict[tuple[str, ...], int] = {}
+    kind: list[int] = []
+    start = 0
+    while start < len(reads):
+        stop = start + 1
+        while stop < len(reads) and reads[stop].group == reads[start].group:
+            stop += 1
+        for i in range(start, stop):
+            for j in range(i + 1, stop + 1):
+                first.append(i)
+                end.append(j)
+                penalty.append(0.0 if j - i == stop - start else PARTIAL_GROUP_COST)
+                name = tuple(read.family for read in reads[i:j])
+                kind.append(kinds.setdefault(name, len(kinds)))
+        start = stop
+    size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
+    rows = np.array([read.rows or 0 for read in reads], dtype=np.int64)
+    spread = np.array([SPREAD if read.basis == "exact" else DERIVED_SPREAD for read in reads])
+    total = np.concatenate([[0.0], np.cumsum(size)])
+    total_rows = np.concatenate([[0], np.cumsum(rows)])
+    first_a, end_a = np.array(first, dtype=np.int64), np.array(end, dtype=np.int64)
+    return Runs(
+        first=first_a,
+        end=end_a,
+        weight_bytes=total[end_a] - total[first_a],
+        rows=total_rows[end_a] - total_rows[first_a],
+        penalty=np.array(penalty),
+        spread=np.array([spread[i:j].max() for i, j in zip(first, end, strict=True)]),
+        kind=np.array(kind, dtype=np.int64),
+        inside=_inside_groups(reads),
+        table=_table_by_end(end_a, len(reads)),
+    )
+
+
+def _inside_groups(reads: Sequence[Read]) -> NDArray[np.bool_]:
+    """True for columns that have a read of the same group on both sides."""
+    inside = np.zeros(len(reads) + 1, dtype=bool)
+    inside[1:-1] = [a.group == b.group for a, b in itertools.pairwise(reads)]
+    return inside
+
+
+def _table_by_end(end: Ints, reads: int) -> Ints:
+    """Indices of the runs that end at each column, padded with len(end)."""
+    by_end: list[list[int]] = [[] for _ in range(reads + 1)]
+    for run, column in enumerate(end.tolist()):
+        by_end[column].append(run)
+    width = max((len(runs) for runs in by_end), default=0)
+    table = np.full((max(width, 1), reads + 1), len(end), dtype=np.int64)
+    for column, runs in enumerate(by_end):
+        table[: len(runs), column] = runs
+    return table
