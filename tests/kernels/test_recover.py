@@ -141,3 +141,14 @@ def test_slices_of_two_anchors_are_turned_against_each_other(shift, turned):
     sequence, template = template_of(kernels, starts)
     names = how_steps_begin(sequence, template, (LENGTH - ANCHOR + FIRST) % LENGTH)
     assert is_turned(sequence, template, names) is turned
+
+
+def test_the_slice_in_which_no_step_begins_does_not_count():
+    """The capture ends with a step, so that the last slice is the rest of it."""
+    sequence = kernels_of(play(ONE * 4)[0])
+    slices = [Slice(5 + LENGTH * i, 5 + LENGTH * (i + 1)) for i in range(3)]
+    slices.append(Slice(5 + LENGTH * 3, LENGTH * 4))
+    template = build_template(sequence, Kind(tuple(slices)))
+    cut = (LENGTH - 5 + FIRST) % LENGTH
+    assert len(template.slices) == 4
+    assert len(how_steps_begin(sequence, template, cut)) == 1

@@ -31,11 +31,15 @@ def how_steps_begin(kernels: Kernels, template: Template, cut: int) -> Ints | No
         Names as `Kernels.name` numbers them; None where nothing marks the begin reliably.
     """
     turned = np.roll(template.source, -cut)
-    sample = template.slices[:: max(1, len(template.slices) // SAMPLED)]
+    every = max(1, len(template.slices) // SAMPLED)
+    sample = [*template.slices[:-1:every], template.slices[-1]]
     for count in COUNTS:
         names = kernels.name[turned[:count]]
-        once = sum(len(step_begins(kernels, piece, names)) == 1 for piece in sample)
-        if once >= RELIABLE * len(sample):
+        hits = [len(step_begins(kernels, piece, names)) for piece in sample]
+        # A capture that ends with a step leaves a slice in which none begins.
+        if hits[-1] == 0 and len(hits) > 2:
+            hits.pop()
+        if hits.count(1) >= RELIABLE * len(hits):
             return names
     return None
 
