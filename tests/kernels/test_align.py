@@ -194,6 +194,14 @@ def test_kernels_no_longer_than_glue_cost_nothing_to_leave_out():
     assert slow[2] == pytest.approx(SKIP_COST, rel=0.01)
 
 
+@pytest.mark.parametrize("symbols", [[1, 1, 0], [1, 0, 1]], ids=["next", "next but one"])
+def test_one_of_two_kernels_alike_side_by_side_is_not_spared_as_glue(symbols):
+    """k and v: as short as glue, but two of a kind."""
+    made = column([2500, 2500, 2500, 3000, 3000], [*symbols, 5, 6])
+    skipped, _ = skip_costs(made, [read()], 500, 200.0, 2500)
+    assert (skipped > 0).tolist() == [symbol == 1 for symbol in symbols] + [True, True]
+
+
 # ---- the path -------------------------------------------------------------------------------
 
 
@@ -398,6 +406,13 @@ def test_parts_are_found_where_the_sequence_begins_between_them(turn):
         if first == 1
     ]
     assert head == [{2, 3, 4, 5}]
+
+
+def test_two_kernels_alike_make_two_matrices_of_a_group_and_do_not_share_both():
+    """Gate and up, a kernel each: nothing says that each is a half of both."""
+    reads, symbols = [read(20, 0), read(20, 0), read(60, 1)], [0, 0, 1]
+    made = found(ns(20, 20, 60), reads, symbols, allow_split=True)
+    assert made == [(0, 1, 0, 1), (1, 2, 1, 2), (2, 3, 2, 3)]
 
 
 def test_split_cost_is_paid_once_a_group_of_parts():

@@ -32,7 +32,6 @@ from .toy import (
     HEAD_ROWS,
     LAYERS,
     MB,
-    NORM,
     K,
     column_of,
     jittered,
@@ -181,7 +180,9 @@ def test_a_product_that_takes_no_longer_than_glue_need_not_be_a_matrix():
             ns, matrix = 2200 + round(mb * MB / 7000), name if mb else ""
             tile = {"gate+up": "qkv"}.get(name, name)
             made = K(GEMM.format(tile), ns, "target_layers", layer, matrix)
-            kernels += [made] if name == "ba" else [K(NORM, 2500, "target_layers"), made]
+            kernels += (
+                [made] if name == "ba" else [K(f"before {name}", 2500, "target_layers"), made]
+            )
             ops = matrix.split("+") if matrix else []
             reads += [
                 Read("target_layers", layer, op, op, round(mb * MB / len(ops)), None, group,

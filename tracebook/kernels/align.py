@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracebook.checkpoint.plan import Read
-from tracebook.kernels.runs import Floats, Ints, Runs
+from tracebook.kernels.runs import PARTIAL_GROUP_COST, Floats, Ints, Runs
 
 #: Cost of leaving out a kernel or a read that is large against the smallest group that
 #: matters. One wrong duration costs about 3 (the tail is logarithmic), so a read is
@@ -165,12 +165,25 @@ def skip_costs(
     that does hardly anything. The cost rises with the square, so that the glue between matrices
     costs little however much of it there is.
     """
-    streamed = np.maximum(column.duration_ns - glue_ns, 0.0) / tau_ns
+    spared = np.where(_repeated(column.symbol), LAUNCH_NS, glue_ns)
+    streamed = np.maximum(column.duration_ns - spared, 0.0) / tau_ns
     kernel = SKIP_COST * streamed**2 / (1 + streamed**2) * column.skip_factor
     size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
     relative = size / (tau_ns * bandwidth_gbps)
     read_cost = SKIP_COST * relative**2 / (1 + relative**2)
     return kernel, np.where([read.optional for read in reads], 0.0, read_cost)
+
+
+def _repeated(symbol: Ints) -> NDArray[np.bool_]:
+    """True where a kernel like this one is next to it or next but one: k and v, say.
+
+    Glue stands alone; where one of such a pair is a matrix, the other is as well.
+    """
+    result = np.zeros(len(symbol), dtype=bool)
+    for by in (1, 2):
+        same = symbol == np.roll(symbol, by)
+        result |= same | np.roll(same, -by)
+    return result
 
 
 @dataclass(frozen=True)
@@ -215,6 +228,9 @@ def _split_costs(
     The kernel before the first is the last one: an alignment that is not cyclic never asks.
     """
     costs: dict[int, list[Floats]] = {}
+    # Kernels alike in a row rather make one read of a group each than all of it together.
+    many = runs.end - runs.first
+    apart = np.where(many > 1, PARTIAL_GROUP_COST, 0.0)
     same = parts_alike(column)
     last = np.arange(len(same))
     total = column.duration_ns
@@ -225,7 +241,7 @@ def _split_costs(
             break
         total = total[alike] + column.duration_ns[last - parts + 1]
         cost = match_costs(column.take(last), runs, bandwidth_gbps, habits, total)
-        cost += SPLIT_COST + 0.1 * parts
+        cost[:, :-1] += SPLIT_COST + 0.1 * parts + apart * np.minimum(many, parts)
         for kernel, row in zip(last.tolist(), cost, strict=True):
             costs.setdefault(kernel, []).append(row)
     return costs
