@@ -250,7 +250,8 @@ def judge_attempt(
         if other is None or other.fit is None or other.plan is None:
             continue
         judged, said = _judged(other, other.plan, other.fit, peak_gbps)
-        if not judged.phases_trusted:
+        # A report only goes by a plan that nobody named where that explains the times as well.
+        if not (judged.phases_trusted and judged.bytes_trusted):
             continue
         value = _score(other, said)
         if value > best[0] + 1e-6:
