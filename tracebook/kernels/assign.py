@@ -8,11 +8,12 @@ of membership are those of docs/method.md ("Phases").
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tracebook.kernels.classes import CLASSES
+from tracebook.kernels.classes import CHOOSES, CLASSES
 from tracebook.kernels.joints import common_start, layer_joints, norm_lengths
 from tracebook.kernels.marks import BlockMark, Mark, Marks
 from tracebook.kernels.sequence import Bools, Floats, Ints
@@ -30,13 +31,11 @@ NAMED_PHASE = {
 LAYER_STARTS = frozenset({"embed", "norm"})
 #: So many kernels (gather, norm, quantisation and the like) precede the first matrix at most.
 LAYER_START_REACH = 5
-EARLIER = frozenset({"sample", "verify", "select", "prepare", "draft_prepare", "replay"})
+EARLIER = frozenset({*CHOOSES, "prepare", "draft_prepare", "replay"})
 #: Classes that finish a layer behind its last matrix, until the next layer's norm.
 LAYER_ENDS = frozenset({"moe", "splitk_reduce", "gemm", "elementwise", "activation", "comm"})
 #: Classes that say little enough for the joint of layers to decide.
 VAGUE = frozenset({"unknown", "elementwise", "norm", "copy", "activation"})
-#: Classes that choose tokens.
-CHOOSES = frozenset({"sample", "verify", "select"})
 #: Classes that can write into a buffer.
 WRITES = frozenset({"elementwise", "copy", "fill"})
 LAYERED = frozenset({"target", "draft"})
@@ -64,6 +63,11 @@ class Facts:
     def class_name(self, position: int) -> str:
         """Class of a position by name."""
         return CLASSES[int(self.kernel_class[position])]
+
+    def last_of(self, classes: Collection[str], positions: Sequence[int]) -> int:
+        """Number of the last of some positions that is of one of the classes, -1 if none is."""
+        found = (n for n, p in enumerate(positions) if self.class_name(p) in classes)
+        return max(found, default=-1)
 
 
 @dataclass(frozen=True)
@@ -266,13 +270,9 @@ def _walk_zone(
     labels: list[Label] = []
     foreign = [n for n, p in enumerate(zone.positions) if facts.foreign[p]]
     # A gather or norm starts the next layers only behind the last sampler or preparation.
-    settled = max(
-        (n for n, p in enumerate(zone.positions) if facts.class_name(p) in EARLIER), default=-1
-    )
+    settled = facts.last_of(EARLIER, zone.positions)
     # State is committed by the verdict: what stands in front of a sampler is no commit.
-    chosen = max(
-        (n for n, p in enumerate(zone.positions) if facts.class_name(p) in CHOOSES), default=-1
-    )
+    chosen = facts.last_of(CHOOSES, zone.positions)
     floor_ns = REPLAY_SHARE * float(facts.duration_ns.sum())
     inputs = _inputs(zone, facts)
     for number, position in enumerate(zone.positions):

@@ -82,11 +82,6 @@ class Attempt:
     kind: Kind | None = None
     laid_out: Plan | None = None
 
-    @property
-    def other_slices(self) -> int:
-        """Slices that are of another kind or did not fit the template."""
-        return sum(len(kind.slices) for kind in self.other_kinds)
-
 
 def best_attempt(
     kernels: Kernels, plan: Plan | None, peak_gbps: float | None, choice: Choice | None = None
@@ -113,7 +108,6 @@ def best_attempt(
         busy, floor = busy_ns(kernels.before_ns, lag), floor_ns(plan, peak_gbps)
         return shortest * floor <= busy and busy - SMALL_NS * lag <= longest * floor
 
-    best: Attempt | None = None
     # Training repeats whatever it is compared by.
     for alphabet in ALPHABETS[:1] if kernels.train.any() else ALPHABETS:
         marks = alphabet(kernels)

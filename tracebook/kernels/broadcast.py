@@ -16,7 +16,7 @@ from tracebook.kernels.labels import ROW_SCHEMA, SHARED, STEP_SCHEMA, LabelledKe
 from tracebook.kernels.numbering import Numbering
 from tracebook.kernels.segments import Placed
 from tracebook.kernels.sequence import Bools, Floats, Ints, Kernels
-from tracebook.kernels.steps import Slice
+from tracebook.kernels.steps import Slice, between
 from tracebook.phases import Phase
 
 #: A kernel of another name that stands in for one of the template takes about its time.
@@ -213,8 +213,8 @@ def _told(kernels: Kernels, labels: Sequence[Label], keys: Ints) -> pl.DataFrame
 
 def _outside(kernels: Kernels, bounds: Sequence[Slice]) -> Iterator[tuple[Slice, int]]:
     """Kernels outside steps, and what they are: a number of OUTSIDE."""
-    edges = [0, *(edge for bound in bounds for edge in (bound.first, bound.end)), len(kernels)]
-    for first, end in zip(edges[::2], edges[1::2], strict=True):
+    for piece in between(bounds, len(kernels)):
+        first, end = piece.first, piece.end
         if first == end:
             continue
         marker = _first_prefill(kernels, first, end)
@@ -223,7 +223,7 @@ def _outside(kernels: Kernels, bounds: Sequence[Slice]) -> Iterator[tuple[Slice,
             yield Slice(0, marker), _WARMUP
             yield Slice(marker, end), _PREFILL
         else:
-            yield Slice(first, end), _UNCLASSIFIED if marker == end else _PREFILL
+            yield piece, _UNCLASSIFIED if marker == end else _PREFILL
 
 
 def _first_prefill(kernels: Kernels, first: int, end: int) -> int:

@@ -43,6 +43,8 @@ CLASSES = (
     "elementwise",
     "unknown",
 )
+#: Those that only occur where tokens are chosen.
+CHOOSES = ("sample", "verify", "select")
 MARKERS = ("autotune", "prefill", "step", "train")
 #: Names longer than this are cut before matching: template arguments go on for pages.
 MATCHED_CHARACTERS = 4000

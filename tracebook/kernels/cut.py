@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracebook.kernels.assign import CHOOSES, Facts, Zone
+from tracebook.kernels.assign import Facts, Zone
+from tracebook.kernels.classes import CHOOSES
 from tracebook.kernels.ends import Ends
 from tracebook.kernels.sequence import Bools, Floats
 
@@ -86,7 +87,7 @@ def find_cut(
         previous = zone.first_mark.position
         scored: list[tuple[float, int, int, bool]] = []
         ahead = _marker_ahead(candidates, facts, step_marker)
-        undecided = _undecided(candidates, facts)
+        undecided = facts.last_of(CHOOSES, candidates)
         for number, position in enumerate(candidates):
             score = prior + ahead[number] + _evidence(facts, gap_ns, previous, position)
             score += float(told[position]) - (NOT_DECIDED if number <= undecided else 0.0)
@@ -102,12 +103,6 @@ def find_cut(
     # since an engine that synchronises after the verify pass leaves one there as well.
     certain = len(best) == 1 or (best[0][2] and best[0][0] - best[1][0] > MARGIN)
     return Cut(best[0][1], certain)
-
-
-def _undecided(candidates: list[int], facts: Facts) -> int:
-    """Number of the last candidate that still chooses tokens, -1 where none does."""
-    names = [facts.class_name(position) for position in candidates]
-    return max((number for number, name in enumerate(names) if name in CHOOSES), default=-1)
 
 
 def _told_by_ends(ends: Ends) -> Floats:

@@ -47,6 +47,16 @@ def match_positions(a: Ints, b: Ints, max_edits: int) -> Ints | None:
     return result
 
 
+def dense_head(places: Ints) -> int:
+    """How many elements from the first one on are matched densely; the rest is not, -1."""
+    return int(np.cumsum(np.where(places >= 0, 1, -1)).argmax()) + 1
+
+
+def dense_tail(places: Ints) -> int:
+    """The element from which on those up to the last are matched densely."""
+    return int(np.cumsum(np.where(places >= 0, 1, -1)[::-1])[::-1].argmax())
+
+
 def _greedy_pairs(a: list[int], b: list[int], max_edits: int) -> list[tuple[int, int]] | None:
     """Matched index pairs of the shortest edit script, None beyond `max_edits`."""
     n, m = len(a), len(b)

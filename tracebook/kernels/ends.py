@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracebook.kernels.edit import match_positions
+from tracebook.kernels.edit import dense_head, match_positions
 from tracebook.kernels.sequence import Floats, Ints, Kernels
 from tracebook.kernels.template import Template
 
@@ -97,7 +97,7 @@ def _matched(wanted: Ints, region: Ints) -> Ints:
         laid = match_positions(wanted[following : following + STRETCH], part, MOST_EDITS)
         if laid is None or not (laid >= 0).any():
             break
-        kept = laid[: int(np.cumsum(np.where(laid >= 0, 1, -1)).argmax()) + 1]
+        kept = laid[: dense_head(laid)]
         found = np.append(found, np.where(kept >= 0, kept + following, -1))
         following = int(found.max()) + 1
         if len(kept) < STRETCH - SLACK:

@@ -23,7 +23,7 @@ from tracebook.kernels.classes import CLASSES, classify_names, load_rules
 from tracebook.kernels.cut import Cut, find_cut
 from tracebook.kernels.ends import find_ends
 from tracebook.kernels.kinds import Choice, describe_kind
-from tracebook.kernels.labels import Labelled
+from tracebook.kernels.labels import KindInfo, Labelled
 from tracebook.kernels.launches import launch_order
 from tracebook.kernels.realign import has_breaks, realigned
 from tracebook.kernels.recover import recover_steps
@@ -104,13 +104,14 @@ def label_kernels(
         )
     if recovered.others is not None:
         kind, others = Kind(placed.bounds), recovered.others
+    infos = [describe_kind(kernels, other) for other in others]
     rows, steps = label_rows(kernels, placed, labels), step_frame(kernels, placed)
     trace.scratch.release()
     return Labelled(
         kernels=rows,
         steps=steps,
-        found=_steps_found(placed, others),
-        dropped=_dropped(kernels, placed, others),
+        found=_steps_found(placed, infos),
+        dropped=_dropped(placed, infos),
         source=attempt.source,
         verdict=verdict,
         plan=attempt.laid_out if attempt.laid_out is not None else plan,
@@ -118,7 +119,7 @@ def label_kernels(
         pid=chosen_pid,
         devices=devices,
         notices=tuple(notices),
-        kinds=tuple(describe_kind(kernels, kind) for kind in (kind, *others) if kind is not None),
+        kinds=(() if kind is None else (describe_kind(kernels, kind),)) + tuple(infos),
     )
 
 
@@ -151,23 +152,20 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
     )
 
 
-def _steps_found(placed: Placed, others: Sequence[Kind]) -> int:
+def _steps_found(placed: Placed, others: Sequence[KindInfo]) -> int:
     """How many steps of any kind were found, whole or not."""
     whole = len(placed.bounds) + placed.isolated
-    return whole + placed.cut_off + sum(len(kind.slices) for kind in others)
+    return whole + placed.cut_off + sum(info.steps for info in others)
 
 
-def _dropped(
-    kernels: Kernels, placed: Placed, others: Sequence[Kind]
-) -> tuple[tuple[str, int], ...]:
+def _dropped(placed: Placed, others: Sequence[KindInfo]) -> tuple[tuple[str, int], ...]:
     """Reasons and counts of what was left out."""
-    infos = [describe_kind(kernels, kind) for kind in others]
-    repeated = [info for info in infos if info.steps > 1]
+    repeated = [info for info in others if info.steps > 1]
     counts = [
         ("cut at the edge of a chain of steps", placed.cut_off),
         ("isolated before the first chain (warm-up)", placed.isolated),
         *((f"another kind of step ({info.describe()})", info.steps) for info in repeated),
-        ("unlike any other step (mixed with prefill, or a change)", len(infos) - len(repeated)),
+        ("unlike any other step (mixed with prefill, or a change)", len(others) - len(repeated)),
     ]
     return tuple((reason, count) for reason, count in counts if count)
 

@@ -11,7 +11,7 @@ import numpy as np
 from tracebook.checkpoint.plan import Plan
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.align import Column
-from tracebook.kernels.classes import CLASSES
+from tracebook.kernels.classes import CHOOSES, CLASSES
 from tracebook.kernels.fit import Fit, ratio_of
 from tracebook.kernels.labels import KindInfo
 from tracebook.kernels.marks import Marks
@@ -30,8 +30,6 @@ LAYERS_FOUND = 0.97
 OUTPUT_SHARE = 0.25
 #: A kernel that takes so many times as long as what it was matched with may do something else.
 TOO_LONG = 2.0
-#: Classes that only occur where tokens are chosen.
-CHOOSING = ("sample", "verify", "select")
 #: A sequence passes one token through the layers, or a tree or block of drafts: engines go up
 #: to 64. A prompt has more, and so has a chunk of one (512 and up).
 TOKENS_PER_SEQUENCE = 64
@@ -61,8 +59,7 @@ def check_fitted(
     Raises:
         NoDecodeSteps: The output layer is never read, or the layers are not bound by reading.
     """
-    chooses = np.isin(np.array(CLASSES)[kernel_class], CHOOSING).any()
-    if not chooses and output_is_missing(fit, column, plan, peak_gbps):
+    if not _chooses(kernel_class) and output_is_missing(fit, column, plan, peak_gbps):
         raise NoDecodeSteps(
             f"No steady decode found: the layers of {plan.description} repeat, but its output "
             "layer is not read between them, so no token is chosen (embeddings, or prompts in "
@@ -78,6 +75,11 @@ def check_fitted(
             "long attention that no name tells, or a checkpoint of fewer bits than what ran).",
             RECORD,
         )
+
+
+def _chooses(kernel_class: Ints) -> bool:
+    """Whether a kernel chooses tokens."""
+    return bool(np.isin(np.array(CLASSES)[kernel_class], CHOOSES).any())
 
 
 def output_is_missing(fit: Fit, column: Column, plan: Plan, peak_gbps: float | None) -> bool:
@@ -133,8 +135,7 @@ def check_structure(marks: Marks, kernel_class: Ints) -> None:
     Raises:
         NoDecodeSteps: There is neither.
     """
-    chooses = np.isin(np.array(CLASSES)[kernel_class], CHOOSING).any()
-    if chooses or any(block.name == "output" for block in marks.blocks):
+    if _chooses(kernel_class) or any(block.name == "output" for block in marks.blocks):
         return
     raise NoDecodeSteps(
         "No steady decode found: layers of a model repeat, but neither an output layer nor the "

@@ -17,7 +17,7 @@ from tracebook.kernels.begins import how_steps_begin, step_begins
 from tracebook.kernels.realign import LONGEST, SHORTEST
 from tracebook.kernels.segments import CHAIN, Placed, Rotated, alike, lay_whole
 from tracebook.kernels.sequence import Kernels
-from tracebook.kernels.steps import Kind, Slice, sort_kinds
+from tracebook.kernels.steps import Kind, Slice, between, sort_kinds
 from tracebook.kernels.template import Template
 
 #: Warm-up never alternates with other kinds of decode step: they come more than once, and none
@@ -47,7 +47,7 @@ def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed
     """
     length = len(template.symbol)
     least, most = max(8, round(SHORTEST * length)), round(LONGEST * length)
-    stretches = [s for s in _between(placed.bounds, len(kernels)) if s.end - s.first >= least]
+    stretches = [s for s in between(placed.bounds, len(kernels)) if s.end - s.first >= least]
     if not stretches or not placed.bounds:
         return Recovered(placed)
     begin = how_steps_begin(kernels, template, cut)
@@ -75,12 +75,6 @@ def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed
     kept = bounds[_warm_up(bounds, often) :]
     found = Placed(placed.place, tuple(kept), cut_off, len(bounds) - len(kept))
     return Recovered(found, tuple(kinds))
-
-
-def _between(bounds: Sequence[Slice], length: int) -> list[Slice]:
-    """Stretches of kernels that belong to no step."""
-    edges = [0, *(edge for piece in bounds for edge in (piece.first, piece.end)), length]
-    return [Slice(edges[i], edges[i + 1]) for i in range(0, len(edges), 2)]
 
 
 def _is_decode(kernels: Kernels, kind: Kind, usual_ns: float) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from tracebook.columns import parts
 from tracebook.kernels.period import find_anchors, find_periods
 from tracebook.kernels.sequence import Ints, Kernels
-from tracebook.kernels.steps import Kind, Slice, cut_slices, sort_kinds, unify_tactics
+from tracebook.kernels.steps import Kind, Slice, between, cut_slices, sort_kinds, unify_tactics
 
 #: Stretches without slices that are searched, the longest first.
 MOST_STRETCHES = 6
@@ -54,9 +54,7 @@ def find_kinds(
 
 def _uncovered(slices: Sequence[Slice], length: int, period: int) -> list[Slice]:
     """Stretches between slices that could hold other steps, the longest first."""
-    edges = [0, *(edge for piece in slices for edge in (piece.first, piece.end)), length]
-    stretches = [Slice(edges[i], edges[i + 1]) for i in range(0, len(edges), 2)]
-    long = [s for s in stretches if s.end - s.first >= LEAST_PERIODS * period]
+    long = [s for s in between(slices, length) if s.end - s.first >= LEAST_PERIODS * period]
     return sorted(long, key=lambda s: s.first - s.end)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracebook.columns import index_type, parts
-from tracebook.kernels.edit import match_positions
+from tracebook.kernels.edit import dense_head, dense_tail, match_positions
 from tracebook.kernels.sequence import Ints, Kernels
 from tracebook.kernels.steps import KIND_DISTANCE, Slice
 from tracebook.kernels.template import Template
@@ -34,9 +34,8 @@ CHAIN = 3
 class Placed:
     """Kernels of the launch sequence and their template positions (-1: not in it).
 
-    `bounds` are the steps [first, end) in order; `follows` says whether a step begins
-    where the one before it ended; `cut_off` counts steps that the capture or another
-    kind of step cut.
+    `bounds` are the steps [first, end) in order; `cut_off` counts steps that the capture or
+    another kind of step cut, `isolated` those before the first chain that are warm-up.
     """
 
     place: Ints
@@ -161,7 +160,7 @@ def _prolonged(
     found = _match(wanted, kernels.symbol[piece.end : min(high, piece.end + _reach(len(wanted)))])
     if found is None:
         return piece
-    kept = found[: int(np.cumsum(np.where(found >= 0, 1, -1)).argmax()) + 1]
+    kept = found[: dense_head(found)]
     end = piece.end + len(kept)
     place[piece.end : end] = np.where(kept >= 0, kept + reached, -1)
     return _Piece(piece.first, end, _edge(place[piece.first : end], cut))
@@ -300,7 +299,7 @@ def _keep_dense_tail(
     found = _match(wanted, kernels.symbol[first : piece.end])
     if found is None:
         return None
-    start = int(np.cumsum(np.where(found >= 0, 1, -1)[::-1])[::-1].argmax())
+    start = dense_tail(found)
     found[:start] = -1
     place[first : piece.end] = np.where(found >= 0, found + cut, -1)
     return first + start if found[start] <= MISSING_AT_EDGE else None
@@ -318,8 +317,7 @@ def _extend_back(
     if found is None:
         return without
     # Drop matches in what lies in front of the step: keep the tail that matches densely.
-    gain = np.cumsum(np.where(found >= 0, 1, -1)[::-1])[::-1]
-    start = int(gain.argmax())
+    start = dense_tail(found)
     kept = found[start:]
     complete = _complete(kept, len(wanted), len(template.symbol))
     begins = kept[0] <= (MISSING_AT_EDGE if first + start > 0 else 0)
@@ -343,19 +341,17 @@ def _extend_forward(
         last = int(np.flatnonzero(own >= 0)[-1])
         return piece.first + last + 1 if own[last] >= positions - 2 else None
     wanted = template.symbol[:cut]
-    end = min(high, piece.end + _reach(len(wanted)))
-    found = _match(wanted, kernels.symbol[piece.end : end])
+    found = _match(wanted, kernels.symbol[piece.end : min(high, piece.end + _reach(len(wanted)))])
     without = piece.end if len(wanted) <= MISSING_AT_EDGE and piece.end < len(kernels) else None
     if found is None:
         return without
-    gain = np.cumsum(np.where(found >= 0, 1, -1))
-    last = int(gain.argmax())
-    kept = found[: last + 1]
-    allowed = MISSING_AT_EDGE if piece.end + last + 1 < len(kernels) else 0
+    kept = found[: dense_head(found)]
+    end = piece.end + len(kept)
+    allowed = MISSING_AT_EDGE if end < len(kernels) else 0
     if not _complete(kept, len(wanted), positions) or kept[-1] < len(wanted) - 1 - allowed:
         return without
-    place[piece.end : piece.end + last + 1] = kept
-    return piece.end + last + 1
+    place[piece.end : end] = kept
+    return end
 
 
 def _complete(kept: Ints, wanted: int, positions: int) -> bool:

@@ -51,6 +51,15 @@ class Kind:
         return float(sum(kernels.busy_between(s.first, s.end) for s in self.slices))
 
 
+def between(pieces: Sequence[Slice], length: int) -> list[Slice]:
+    """Stretches of so many kernels that lie in no piece; those of no kernels as well.
+
+    One in front of each piece and one behind the last: pieces are in order and do not overlap.
+    """
+    edges = [0, *(edge for piece in pieces for edge in (piece.first, piece.end)), length]
+    return [Slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
 def cut_slices(length: int, anchors: Sequence[Anchor], period: int) -> list[Slice]:
     """Cut the sequence at the best anchor; where it is missing, at the others.
 
