@@ -110,7 +110,7 @@ def test_kernels_in_several_chunks(monkeypatch):
     listed = [(7 * n % 50, 1 + n % 9, "abc"[n % 3]) for n in range(40)]
     listed.sort()
     whole = share_out(kernels_of(listed), steps_of([3, 20, 41, 70]))
-    monkeypatch.setattr("tracebook.step_time._CHUNK", 7)
+    monkeypatch.setattr("tracebook.step_time.CHUNK", 7)
     parts = share_out(kernels_of(listed), steps_of([3, 20, 41, 70]))
     for name in ("owned", "whole", "kernels", "pieces", "idle_ns"):
         assert (getattr(whole, name) == getattr(parts, name)).all()

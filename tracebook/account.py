@@ -19,6 +19,7 @@ import polars as pl
 
 from tracebook.cautions import cautions
 from tracebook.checkpoint.plan import Basis, Plan
+from tracebook.columns import Ints
 from tracebook.config import REMOTE, RunDescription, is_hub_id
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.labels import Labelled
@@ -40,7 +41,7 @@ from tracebook.report import (
 )
 from tracebook.stats import summarise_ns
 from tracebook.step_detail import median_step, step_samples
-from tracebook.step_time import Groups, Ints, StepTime, group, per_step, share_out
+from tracebook.step_time import Groups, StepTime, group, per_step, share_out
 from tracebook.trace import Trace
 from tracebook.traffic import Models, Movement, StepTraffic, step_traffic, together
 from tracebook.units import floor_ms, gbps, ms, percent, rounded

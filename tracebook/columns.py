@@ -14,7 +14,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+#: Of any width: what numbers a few names or shapes takes as few bytes as will do.
 Ints = NDArray[np.integer]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 #: Kernels that are worked on at a time.
 CHUNK = 65_536
@@ -31,6 +34,11 @@ def index_type(length: int) -> type[np.signedinteger[Any]]:
     if length < 2**15:
         return np.int16
     return np.int32 if length < 2**31 else np.int64
+
+
+def is_constant(column: pl.Series) -> bool:
+    """Whether all values are the same, or all are missing."""
+    return column.null_count() in (0, len(column)) and column.min() == column.max()
 
 
 def distinct(column: pl.Series) -> list[Any]:

@@ -18,14 +18,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracebook.columns import CHUNK, Ints
 from tracebook.kernels.labels import LabelledKernels
 from tracebook.scratch import MEMORY, Scratch
 
-Ints = NDArray[np.integer]
-
-#: Kernels that are shared out at a time: what they need meanwhile then stays in the
-#: processor's cache.
-_CHUNK = 65_536
 #: Later than any time in a trace.
 _LATEST = 2**63 - 1
 
@@ -154,7 +150,7 @@ def _chunks(kernels: LabelledKernels) -> Iterator[_Chunk]:
     kernel_id = kernels.column("kernel_id")
     first = 0
     while first < len(kernels):
-        stop = min(first + _CHUNK, len(kernels))
+        stop = min(first + CHUNK, len(kernels))
         while stop < len(kernels) and start[stop : stop + 1] == start[stop - 1 : stop]:
             stop += 1
         part = slice(first, stop)

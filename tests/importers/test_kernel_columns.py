@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from tracebook.importers import column_file, kernel_columns, merge
+from tracebook import columns
+from tracebook.importers import kernel_columns, merge
 from tracebook.importers.column_file import read_columns, write_columns
 from tracebook.importers.kernel_columns import KernelColumns
 from tracebook.scratch import MEMORY, Scratch
@@ -26,8 +27,7 @@ pages = st.lists(st.tuples(st.lists(row, min_size=1, max_size=6), st.integers(0,
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(kernel_columns, "_MOVED_ROWS", 3)
-    monkeypatch.setattr(column_file, "_PART_ROWS", 3)
+    monkeypatch.setattr(columns, "CHUNK", 3)
     monkeypatch.setattr(merge, "_CHUNK_ROWS", 4)
     monkeypatch.setattr(merge, "_SAMPLED", 2)
 

@@ -68,7 +68,7 @@ def busy_trace(seed: int) -> Trace:
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    for name in ("columns.CHUNK", "kernels.launches.CHUNK", "step_time._CHUNK"):
+    for name in ("columns.CHUNK", "kernels.launches.CHUNK", "step_time.CHUNK"):
         monkeypatch.setattr(f"tracebook.{name}", 67)
     monkeypatch.setattr("tracebook.kernels.launches._SAMPLE", 8)
     monkeypatch.setattr("tracebook.kernels.template._SLICES", 3)

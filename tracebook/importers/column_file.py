@@ -17,12 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracebook.columns import is_constant, parts
 from tracebook.importers.kernel_columns import KEYS, NUMPY, Column, frame_of
 from tracebook.scratch import Scratch
 from tracebook.trace import KERNEL_SCHEMA
 
 _ALIGNED_BYTES = 4096
-_PART_ROWS = 262_144
 
 
 def write_columns(frame: pl.DataFrame, path: Path) -> dict[str, Any]:
@@ -38,13 +38,11 @@ def write_columns(frame: pl.DataFrame, path: Path) -> dict[str, Any]:
     with path.open("xb") as file:
         for name in KERNEL_SCHEMA:
             series = frame[name]
-            nulls = series.null_count()
-            alike = nulls == len(series) or (not nulls and series.min() == series.max())
-            if alike and name not in KEYS:
+            if name not in KEYS and is_constant(series):
                 columns[name] = {"value": series[0]}
                 continue
             columns[name] = {"at": _write(file, series)}
-            if nulls:
+            if series.null_count():
                 columns[name]["missing_at"] = _write(file, series, missing=True)
         size = file.tell()
     return {"rows": frame.height, "size": size, "order": sys.byteorder, "columns": columns}
@@ -54,8 +52,8 @@ def _write(file: IO[bytes], series: pl.Series, *, missing: bool = False) -> int:
     """Write values, or where they are missing; return where in the file that begins."""
     file.write(bytes(-file.tell() % _ALIGNED_BYTES))
     begin = file.tell()
-    for at in range(0, len(series), _PART_ROWS):
-        part = series.slice(at, _PART_ROWS)
+    for rows in parts(len(series)):
+        part = series[rows]
         file.write((part.is_null() if missing else part.fill_null(0)).to_numpy().tobytes())
     return begin
 

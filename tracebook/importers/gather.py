@@ -13,6 +13,7 @@ from threading import Lock
 
 import polars as pl
 
+from tracebook.columns import is_constant
 from tracebook.errors import TraceError
 from tracebook.importers.clean import clean_page, left_out
 from tracebook.importers.kernel_columns import KernelColumns
@@ -100,11 +101,7 @@ def _owners(page: pl.DataFrame) -> set[tuple[int, int | None]]:
     device, pid = page["device"], page["pid"]
     if page.is_empty():
         return set()
-    if (
-        device.min() == device.max()
-        and pid.min() == pid.max()
-        and pid.null_count() in (0, len(pid))
-    ):
+    if is_constant(device) and is_constant(pid):
         return {(device[0], pid[0])}
     return set(page.select("device", "pid").unique().iter_rows())
 

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracebook.columns import is_constant, parts
 from tracebook.importers.merge import merge_order, unsettled
 from tracebook.scratch import Scratch
 from tracebook.trace import KERNEL_SCHEMA
@@ -24,8 +25,6 @@ from tracebook.trace import KERNEL_SCHEMA
 KEYS = frozenset({"kernel_id", "start_ns", "end_ns"})
 #: What numpy calls the types of the columns.
 NUMPY: dict[pl.DataType, type] = {pl.Int64(): np.int64, pl.Int32(): np.int32}
-#: Rows whose places change are moved so many at a time.
-_MOVED_ROWS = 262_144
 
 
 @dataclass(frozen=True)
@@ -73,10 +72,7 @@ def frame_of(columns: dict[str, Column], rows: int, scratch: Scratch) -> pl.Data
 
 def _there(missing: NDArray[np.bool_]) -> pl.Series:
     """Where values are, in bits, made in parts: a byte each is held for a part only."""
-    parts = [
-        pl.Series(~missing[at : at + _MOVED_ROWS]) for at in range(0, len(missing), _MOVED_ROWS)
-    ]
-    return pl.concat(parts).rechunk()
+    return pl.concat([pl.Series(~missing[part]) for part in parts(len(missing))]).rechunk()
 
 
 class KernelColumns:
@@ -142,8 +138,7 @@ class KernelColumns:
             return
         for array in self._arrays():
             moved = self._scratch.empty(len(order), array.dtype)
-            for at in range(0, len(order), _MOVED_ROWS):
-                part = slice(at, at + _MOVED_ROWS)
+            for part in parts(len(order)):
                 moved[part] = array[order[part]]
             at = 0
             for first, last in moving:
@@ -166,8 +161,8 @@ def filtered(kernels: pl.DataFrame, wanted: pl.Expr, scratch: Scratch) -> pl.Dat
         return kernels.filter(wanted)
     columns, at = KernelColumns(scratch), 0
     room = int(kernels.select(wanted.sum()).item())
-    for first in range(0, kernels.height, _MOVED_ROWS):
-        page = kernels.slice(first, _MOVED_ROWS).filter(wanted)
+    for part in parts(kernels.height):
+        page = kernels[part].filter(wanted)
         columns.put(page, at, room)
         at += page.height
     return columns.frame()
@@ -188,7 +183,7 @@ class _Growing:
         """Make what the page needs; whether it must be stored. One thread at a time."""
         nulls = page.null_count()
         if self.values is None:
-            if self._one and self._goes_on(page, nulls):
+            if self._one and self._goes_on(page):
                 return False
             self.values = scratch.empty(room, NUMPY[self._dtype])
             if self._begun:
@@ -200,16 +195,13 @@ class _Growing:
             self.missing = scratch.zeros(room, np.bool_)
         return True
 
-    def _goes_on(self, page: pl.Series, nulls: int) -> bool:
+    def _goes_on(self, page: pl.Series) -> bool:
         """Whether the page holds the one value of all pages before it."""
-        if 0 < nulls < len(page):
-            return False
-        value = None if nulls else page.min()
-        if not nulls and page.max() != value:
+        if not is_constant(page):
             return False
         if not self._begun:
-            self._begun, self._value = True, value  # type: ignore[assignment]
-        return self._value == value
+            self._begun, self._value = True, page[0]
+        return bool(self._value == page[0])
 
     def put(self, page: pl.Series, at: int) -> None:
         """Store a page whose need was prepared."""

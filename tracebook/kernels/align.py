@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracebook.checkpoint.plan import Read
-from tracebook.kernels.runs import PARTIAL_GROUP_COST, Floats, Ints, Runs
+from tracebook.columns import Floats, Ints
+from tracebook.kernels.runs import PARTIAL_GROUP_COST, Runs
 
 #: Cost of leaving out a kernel or a read that is large against the smallest group that
 #: matters. One wrong duration costs about 3 (the tail is logarithmic), so a read is

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracebook.columns import Bools, Floats, Ints
 from tracebook.kernels.classes import CHOOSES, CLASSES
 from tracebook.kernels.joints import common_start, layer_joints, norm_lengths
 from tracebook.kernels.marks import BlockMark, Mark, Marks
-from tracebook.kernels.sequence import Bools, Floats, Ints
 from tracebook.phases import Phase
 
 #: Classes that name their phase wherever they stand.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan
+from tracebook.columns import Bools, Ints
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.align import Column
 from tracebook.kernels.classes import CLASSES
@@ -26,7 +27,7 @@ from tracebook.kernels.period import AS_GOOD, find_periods
 from tracebook.kernels.refusal import RECORD, busy_ns, floor_ns, no_decode
 from tracebook.kernels.search import find_kinds
 from tracebook.kernels.selfcheck import check_layers
-from tracebook.kernels.sequence import Bools, Ints, Kernels
+from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Kind
 from tracebook.kernels.structure import marks_of_structure
 from tracebook.kernels.template import Template, build_template

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracebook.columns import CHUNK
-from tracebook.kernels.sequence import Ints, Kernels
+from tracebook.columns import CHUNK, Ints
+from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Slice
 from tracebook.kernels.template import Template
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracebook.columns import parts
+from tracebook.columns import Bools, Floats, Ints, parts
 from tracebook.kernels.assign import Label
 from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.labels import ROW_SCHEMA, SHARED, STEP_SCHEMA, LabelledKernels
 from tracebook.kernels.numbering import Numbering
 from tracebook.kernels.segments import Placed
-from tracebook.kernels.sequence import Bools, Floats, Ints, Kernels
+from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Slice, between
 from tracebook.phases import Phase
 

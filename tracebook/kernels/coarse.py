@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracebook.checkpoint.plan import Read
+from tracebook.columns import Floats
 from tracebook.kernels.align import (
     LAUNCH_NS,
     MAX_SPLIT,
@@ -24,7 +25,7 @@ from tracebook.kernels.align import (
     parts_alike,
 )
 from tracebook.kernels.habits import learn_habits
-from tracebook.kernels.runs import Floats, Runs
+from tracebook.kernels.runs import Runs
 
 #: No fit goes further above the peak: it would follow wrong bytes.
 MOST_ABOVE_PEAK = 1.1

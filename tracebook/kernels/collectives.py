@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan
+from tracebook.columns import Ints
 from tracebook.kernels.align import Column
 from tracebook.kernels.classes import CLASSES
-from tracebook.kernels.sequence import Ints
 from tracebook.notices import Notice
 
 _COUNT = r",\s*(?:\(int\)\s*)?(\d+)\b"

@@ -8,9 +8,8 @@ Algorithm and Its Variations", Algorithmica 1, 1986).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.integer]
+from tracebook.columns import Ints
 
 
 def match_positions(a: Ints, b: Ints, max_edits: int) -> Ints | None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracebook.columns import Floats, Ints
 from tracebook.kernels.edit import dense_head, match_positions
-from tracebook.kernels.sequence import Floats, Ints, Kernels
+from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.template import Template
 
 #: A pause counts when it is this many times what is usual before that kernel, or this time

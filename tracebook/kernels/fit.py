@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan, Read
+from tracebook.columns import Floats, Ints
 from tracebook.kernels.align import LAUNCH_NS, Column, Match, expected_ns
 from tracebook.kernels.coarse import MOST_ABOVE_PEAK, Coarse, turning_points
 from tracebook.kernels.gaps import fill_small
-from tracebook.kernels.runs import Floats, Ints, build_runs
+from tracebook.kernels.runs import build_runs
 
 #: Fusion groups that together hold less than this share of the bytes are placed last.
 SMALL_SHARE = 0.02

@@ -10,8 +10,8 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tracebook.columns import Bools, Ints
 from tracebook.kernels.marks import Mark, Marks
-from tracebook.kernels.sequence import Bools, Ints
 
 #: Fewer kernels than this in common may be chance.
 LEAST_COMMON = 2

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracebook.columns import Bools
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.labels import KindInfo
-from tracebook.kernels.sequence import Bools, Kernels
+from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import ROW_CLASSES, Kind
 
 #: The usual grid is the number of tokens beyond doubt where so many kernel names share it

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from tracebook.checkpoint.plan import Plan
-from tracebook.columns import Ints, parts
+from tracebook.columns import Ints, is_constant, parts
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.assign import Facts, assign_labels, find_zones
 from tracebook.kernels.attempts import Alternatives, Attempt, best_attempt, judge_attempt
@@ -225,7 +225,7 @@ def _busy(kernels: pl.DataFrame) -> pl.DataFrame:
     """Devices and processes with their busy time and number of kernels, the busiest first."""
     keys = ("device", "pid")
     counted = (pl.col("end_ns").sum() - pl.col("start_ns").sum()).alias("ns"), pl.len()
-    if len(kernels) and all(_constant(kernels[key]) for key in keys):
+    if len(kernels) and all(is_constant(kernels[key]) for key in keys):
         return kernels.select(pl.col(keys).first(), *counted)
     found = [kernels[part].group_by(keys).agg(*counted) for part in parts(len(kernels))]
     return (
@@ -234,10 +234,6 @@ def _busy(kernels: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("ns", "len").sum())
         .sort("ns", *keys, descending=[True, False, False])
     )
-
-
-def _constant(column: pl.Series) -> bool:
-    return column.null_count() in (0, len(column)) and column.min() == column.max()
 
 
 def _rows_of(trace: Trace, device: int | None, pid: int | None, count: int) -> Ints:

@@ -15,12 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracebook.columns import CHUNK, Ints, Values, index_type, parts
+from tracebook.columns import CHUNK, Bools, Floats, Ints, Values, index_type, parts
 from tracebook.kernels.numbering import Numbering
 from tracebook.scratch import MEMORY, Scratch
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 #: Where more than this share of kernels has no correlation id, start order is used.
 MISSING_IDS = 0.01

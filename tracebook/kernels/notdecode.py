@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan
+from tracebook.columns import Ints
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.align import Column
 from tracebook.kernels.classes import CHOOSES, CLASSES
@@ -16,7 +17,6 @@ from tracebook.kernels.fit import Fit, ratio_of
 from tracebook.kernels.labels import KindInfo
 from tracebook.kernels.marks import Marks
 from tracebook.kernels.refusal import RECORD
-from tracebook.kernels.sequence import Ints
 from tracebook.kernels.verdict import target_over_output
 from tracebook.notices import Notice
 

@@ -13,13 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracebook.columns import index_type, parts
+from tracebook.columns import Ints, index_type, parts
 from tracebook.scratch import MEMORY, Scratch
-
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 
 #: The period is looked for in a window of this many kernels from the middle of the trace.
 WINDOW = 60_000

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
+from tracebook.columns import Floats, Ints
 
 #: Durations of one kernel name are taken for two populations where neighbours in the
 #: sorted list differ by more than this factor and both sides are well filled.

@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 
 from tracebook.checkpoint.plan import Plan
+from tracebook.columns import Ints
 from tracebook.kernels.attempts import Attempt, attempt_kind
 from tracebook.kernels.begins import how_steps_begin, step_begins
 from tracebook.kernels.kinds import Choice, choose_kinds
 from tracebook.kernels.segments import CHAIN
-from tracebook.kernels.sequence import Ints, Kernels
+from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Slice, sort_kinds
 from tracebook.kernels.template import Template
 

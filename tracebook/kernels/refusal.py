@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan
+from tracebook.columns import Ints
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.period import Period, find_periods
-from tracebook.kernels.sequence import Ints, Kernels
+from tracebook.kernels.sequence import Kernels
 
 RECORD = "Record at least a few dozen decode steps of one batch size."
 

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracebook.checkpoint.plan import Read
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.integer]
+from tracebook.columns import Bools, Floats, Ints
 
 #: Cost of a run that is only a part of its group.
 PARTIAL_GROUP_COST = 0.9
@@ -38,7 +35,7 @@ class Runs:
     penalty: Floats
     spread: Floats
     kind: Ints
-    inside: NDArray[np.bool_]
+    inside: Bools
     table: Ints
 
 
@@ -88,7 +85,7 @@ def build_runs(reads: Sequence[Read]) -> Runs:
     )
 
 
-def _inside_groups(reads: Sequence[Read]) -> NDArray[np.bool_]:
+def _inside_groups(reads: Sequence[Read]) -> Bools:
     """True for columns that have a read of the same group on both sides."""
     inside = np.zeros(len(reads) + 1, dtype=bool)
     inside[1:-1] = [a.group == b.group for a, b in itertools.pairwise(reads)]

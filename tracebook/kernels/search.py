@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tracebook.columns import parts
+from tracebook.columns import Ints, parts
 from tracebook.kernels.period import find_anchors, find_periods
-from tracebook.kernels.sequence import Ints, Kernels
+from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Kind, Slice, between, cut_slices, sort_kinds, unify_tactics
 
 #: Stretches without slices that are searched, the longest first.

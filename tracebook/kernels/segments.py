@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracebook.columns import index_type, parts
+from tracebook.columns import Ints, index_type, parts
 from tracebook.kernels.edit import dense_head, dense_tail, match_positions
-from tracebook.kernels.sequence import Ints, Kernels
+from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import KIND_DISTANCE, Slice
 from tracebook.kernels.template import Template
 

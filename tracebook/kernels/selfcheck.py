@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan
+from tracebook.columns import Floats, Ints
 from tracebook.kernels.classes import CLASSES
-from tracebook.kernels.sequence import Floats, Ints
 from tracebook.notices import Notice
 
 #: Products that end a group: one, or two where kernels of a layer may have changed places

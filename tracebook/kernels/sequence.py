@@ -15,17 +15,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracebook.columns import Values, index_type, parts
+from tracebook.columns import Bools, Floats, Ints, Values, index_type, parts
 from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.launches import Launches
 from tracebook.kernels.numbering import Numbering
 from tracebook.kernels.populations import find_populations
 from tracebook.scratch import MEMORY, Scratch
-
-#: Of any width: what numbers a few names or shapes takes as few bytes as will do.
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 #: What a column of SHAPE and the name are multiplied by to make one number of all: odd, and

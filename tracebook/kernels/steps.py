@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracebook.columns import Bools, Floats, Ints
 from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.edit import match_positions
 from tracebook.kernels.period import Anchor
-from tracebook.kernels.sequence import Bools, Floats, Ints, Kernels
+from tracebook.kernels.sequence import Kernels
 
 #: Slices of one kind differ in less than this share of their kernels.
 KIND_DISTANCE = 0.12

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracebook.columns import Floats, Ints
 from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.marks import PHASE_OF_BLOCK, BlockMark, Mark, Marks
-from tracebook.kernels.sequence import Floats, Ints
 
 #: Classes that never stand between two layers of one stack.
 BETWEEN_STACKS = frozenset({"sample", "verify", "select", "prepare", "draft_prepare", "replay"})

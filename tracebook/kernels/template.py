@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracebook.columns import Values, index_type
+from tracebook.columns import Floats, Ints, Values, index_type
 from tracebook.kernels.edit import match_positions
-from tracebook.kernels.sequence import Durations, Floats, Ints, Kernels
+from tracebook.kernels.sequence import Durations, Kernels
 from tracebook.kernels.steps import MOST_EDITS_SHARE, Kind, Slice, number_slices
 from tracebook.scratch import Scratch
 

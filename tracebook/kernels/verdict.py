@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan, Read
+from tracebook.columns import Bools
 from tracebook.kernels.align import LAUNCH_NS, Column, expected_ns
 from tracebook.kernels.fit import Fit, ratio_of
 from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import PHASE_OF_BLOCK
-from tracebook.kernels.sequence import Bools
 from tracebook.notices import Notice
 
 MATCHED_FLOOR = 0.97
