@@ -6,7 +6,7 @@ made on the way is made for one part at a time, which also keeps it in the proce
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,26 @@ def index_type(length: int) -> type[np.signedinteger[Any]]:
     if length < 2**15:
         return np.int16
     return np.int32 if length < 2**31 else np.int64
+
+
+def gather_groups(own: Callable[[slice], Ints], size: Ints, positions: Ints) -> None:
+    """Write the positions of all rows to `positions`, group after group, rising in each.
+
+    A counting sort that holds no more than a part.
+
+    Args:
+        own: Group of each row of a part.
+        size: Rows per group.
+        positions: Shape (rows,).
+    """
+    filled = np.cumsum(size) - size
+    for part in parts(len(positions)):
+        group = own(part)
+        order = np.argsort(group, kind="stable")
+        counted = np.bincount(group, minlength=len(size))
+        behind = np.repeat(filled - (np.cumsum(counted) - counted), counted)
+        positions[behind + np.arange(len(order))] = order + part.start
+        filled += counted
 
 
 def is_constant(column: pl.Series) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracebook.columns import CHUNK, Bools, Floats, Ints, Values, index_type, parts
+from tracebook.columns import CHUNK, Bools, Floats, Ints, Values, gather_groups, index_type, parts
 from tracebook.kernels.numbering import Numbering
 from tracebook.scratch import MEMORY, Scratch
 
@@ -278,16 +278,12 @@ def _divide(columns: _Columns, order: Ints) -> list[slice]:
     sample = np.sort(np.concatenate([columns.ids[part][::_SAMPLE] for part in parts(count)]))
     borders = np.unique(sample[CHUNK // _SAMPLE :: CHUNK // _SAMPLE])
     size = np.zeros(len(borders) + 1, dtype=np.int64)
+
+    def bucket(part: slice) -> Ints:
+        return np.searchsorted(borders, columns.ids[part], side="right")
+
     for part in parts(count):
-        own = np.searchsorted(borders, columns.ids[part], side="right")
-        size += np.bincount(own, minlength=len(size))
+        size += np.bincount(bucket(part), minlength=len(size))
+    gather_groups(bucket, size, order)
     end = np.cumsum(size)
-    filled = end - size
-    for part in parts(count):
-        own = np.searchsorted(borders, columns.ids[part], side="right")
-        by = np.argsort(own, kind="stable")
-        counted = np.bincount(own, minlength=len(size))
-        behind = np.repeat(filled - (np.cumsum(counted) - counted), counted)
-        order[behind + np.arange(len(by))] = by + part.start
-        filled += counted
     return [slice(int(b - n), int(b)) for n, b in zip(size, end, strict=True) if n]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracebook.columns import Ints, index_type, parts
+from tracebook.columns import Ints, gather_groups, index_type, parts
 from tracebook.scratch import MEMORY, Scratch
 
 #: The period is looked for in a window of this many kernels from the middle of the trace.
@@ -92,18 +92,10 @@ def positions_by_symbol(symbols: Ints, scratch: Scratch = MEMORY) -> list[Ints]:
     count = np.zeros(most, dtype=np.int64)
     for part in parts(length):
         count += np.bincount(symbols[part], minlength=most)
-    end = np.cumsum(count)
-    filled = end - count
     positions = scratch.empty(length, np.int32 if length < 2**31 else np.int64)
-    for part in parts(length):
-        # numpy sorts 16 bits digit by digit.
-        own = symbols[part].astype(index_type(most), copy=False)
-        order = np.argsort(own, kind="stable")
-        counted = np.bincount(own, minlength=most)
-        shift = filled - (np.cumsum(counted) - counted)
-        positions[np.repeat(shift, counted) + np.arange(len(order))] = order + part.start
-        filled += counted
-    return np.split(positions, end[:-1])
+    narrow = index_type(most)  # numpy sorts 16 bits digit by digit
+    gather_groups(lambda part: symbols[part].astype(narrow, copy=False), count, positions)
+    return np.split(positions, np.cumsum(count)[:-1])
 
 
 def _candidate_lags(positions: list[Ints], length: int) -> list[int]:
