@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tracebook.kernels.assign import Facts, assign_labels, find_zones
+from tracebook.kernels.assign import assign_labels
 from tracebook.kernels.classes import CLASSES, builtin_rules, classify_names
 from tracebook.kernels.marks import PHASE_OF_BLOCK, BlockMark, Mark, Marks
+from tracebook.kernels.zones import Facts, find_zones
 
 from .test_classes import name_frame
 from .toy import (
@@ -273,3 +274,37 @@ def test_a_model_of_one_block_still_has_its_round_trip():
     assert len(zones) == 1
     assert zones[0].positions == (0,)
     assert phases(kernels) == ["target_layers"] * len(kernels)
+
+
+def unnamed(kernels):
+    """The same kernels, named by their text alone: the rules know none of them."""
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(k.name for k in kernels))}
+    return [replace(k, name=f"k{numbers[k.name]}") for k in kernels]
+
+
+def test_without_names_the_reader_of_logits_is_sampling_and_the_rest_is_not_guessed():
+    """Behind the head: a cast, the long reader of logits, then whatever it may be."""
+    kernels = insert(drafted_step(2), lambda k: k.name == VERIFY, K("index_put", 1700, "sampling"),
+                     K("next inputs", 1800, "prepare"))  # fmt: skip
+    found = phases(unnamed(kernels))
+    at = next(i for i, k in enumerate(kernels) if is_head(k))
+    longest = max(range(at + 1, at + 4), key=lambda i: kernels[i].ns)
+    assert found[at + 1 : longest + 1] == ["sampling"] * (longest - at)
+    for k, phase in zip(kernels, found, strict=True):
+        assert phase in (k.phase, "unclassified")
+        if k.matrix:
+            assert phase == k.phase
+    assert {k.phase for k, p in zip(kernels, found, strict=True) if p != k.phase} <= {
+        "sampling", "prepare", "target_layers", "drafter_layers",
+    }  # fmt: skip
+
+
+def test_what_stands_round_a_commit_that_only_its_time_tells_is_not_guessed():
+    """The plan of the commit, or the last of the sampler: nothing tells them apart."""
+    kernels = insert(drafted_step(1), lambda k: k.name == VERIFY, K("a", 1700, "sampling"),
+                     K("b", 2100, "replay"), K(NAMELESS, 700_000, "replay"),
+                     K("c", 2200, "replay"))  # fmt: skip
+    found = dict(zip((k.name for k in kernels), phases(kernels, recurrent=True), strict=True))
+    assert found[NAMELESS] == "replay"
+    assert found[VERIFY] == "sampling"
+    assert {found[name] for name in "bc"} == {"unclassified"}

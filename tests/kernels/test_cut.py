@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tracebook.kernels.assign import find_zones
 from tracebook.kernels.cut import find_cut
 from tracebook.kernels.ends import Ends
+from tracebook.kernels.zones import find_zones
 
 from .test_assign import facts_of, graphed, marks_of
 from .toy import PREPARE, drafted_step, step

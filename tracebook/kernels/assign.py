@@ -8,15 +8,17 @@ of membership are those of docs/method.md ("Phases").
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracebook.columns import Bools, Floats, Ints
+from tracebook.columns import Bools
 from tracebook.kernels.classes import CHOOSES, CLASSES
 from tracebook.kernels.joints import common_start, layer_joints, norm_lengths
-from tracebook.kernels.marks import BlockMark, Mark, Marks
+from tracebook.kernels.marks import Mark, Marks
+from tracebook.kernels.nameless import is_nameless, lead, pass_starts, unknowable
+from tracebook.kernels.zones import STAGES, Facts, Zone, find_zones
 from tracebook.phases import Phase
 
 #: Classes that name their phase wherever they stand.
@@ -45,32 +47,6 @@ REPLAY_SHARE = 0.002
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What is known of each template position, arrays of shape (positions,).
-
-    `foreign` marks weight-reading kernels that the plan does not know.
-    """
-
-    kernel_class: Ints
-    duration_ns: Floats
-    launch: Ints
-    in_graph: Bools
-    name: Ints
-    foreign: Bools
-    speculative: bool
-    recurrent: bool
-
-    def class_name(self, position: int) -> str:
-        """Class of a position by name."""
-        return CLASSES[int(self.kernel_class[position])]
-
-    def last_of(self, classes: Collection[str], positions: Sequence[int]) -> int:
-        """Number of the last of some positions that is of one of the classes, -1 if none is."""
-        found = (n for n, p in enumerate(positions) if self.class_name(p) in classes)
-        return max(found, default=-1)
-
-
-@dataclass(frozen=True)
 class Label:
     """Everything that is said of one template position."""
 
@@ -81,102 +57,6 @@ class Label:
     weight_bytes: int | None
     evidence: str
     pass_index: int | None
-
-
-@dataclass(frozen=True)
-class Zone:
-    """Positions between the last mark of one block and the first of another."""
-
-    before: BlockMark
-    after: BlockMark
-    first_mark: Mark
-    next_mark: Mark
-    positions: tuple[int, ...]
-
-
-#: Zone (block before, block after) -> stages in order: phase and the classes that enter it.
-#: Kernels whose class enters no later stage stay where they are; the first stage is where
-#: the zone begins. `*` is any other class.
-STAGES: dict[tuple[str, str], tuple[tuple[Phase, frozenset[str]], ...]] = {}
-
-
-def _stage(before: str, after: str, *stages: tuple[Phase, str]) -> None:
-    STAGES[before, after] = tuple((p, frozenset(classes.split())) for p, classes in stages)
-
-
-_GLUE = "quantize copy elementwise fill embed unknown activation"
-_stage(
-    "target",
-    "output",
-    (Phase.TARGET_LAYERS, "norm splitk_reduce moe"),
-    (Phase.OUTPUT_LAYER, _GLUE),
-)
-for _after in ("draft_context", "draft"):
-    _stage(
-        "output",
-        _after,
-        (Phase.OUTPUT_LAYER, "splitk_reduce"),
-        (
-            Phase.SAMPLING,
-            "sample verify select unknown elementwise fill copy norm activation quantize",
-        ),
-        (Phase.REPLAY, "replay gdn conv"),
-        (Phase.PREPARE, "prepare draft_prepare"),
-        (Phase.DRAFTER_LAYERS, "embed norm kv_write"),
-    )
-_stage(
-    "output",
-    "target",
-    (Phase.OUTPUT_LAYER, "splitk_reduce"),
-    (Phase.SAMPLING, "sample verify select unknown elementwise fill copy norm activation quantize"),
-    (Phase.REPLAY, "replay gdn conv"),
-    (Phase.PREPARE, "prepare draft_prepare"),
-    (Phase.TARGET_LAYERS, "embed"),
-)
-_stage(
-    "draft",
-    "draft_head",
-    (Phase.DRAFTER_LAYERS, "conv splitk_reduce moe"),
-    (Phase.DRAFT_HEAD, "norm unknown " + _GLUE),
-)
-_stage(
-    "draft_head",
-    "draft",
-    (Phase.DRAFT_HEAD, "splitk_reduce sample select unknown elementwise fill copy"),
-    (Phase.PREPARE, "prepare draft_prepare"),
-    (Phase.DRAFTER_LAYERS, "embed norm"),
-)
-_stage(
-    "draft_head",
-    "target",
-    (Phase.DRAFT_HEAD, "splitk_reduce sample select unknown elementwise fill copy norm activation"),
-    (Phase.REPLAY, "replay"),
-    (Phase.PREPARE, "prepare"),
-    (Phase.TARGET_LAYERS, "embed"),
-)
-_stage(
-    "draft_context",
-    "draft",
-    (Phase.DRAFTER_LAYERS, "norm kv_write copy"),
-    (Phase.PREPARE, "prepare draft_prepare"),
-    (Phase.DRAFTER_LAYERS, "embed norm"),
-)
-
-
-def find_zones(marks: Marks, positions: int) -> list[Zone]:
-    """The stretches between blocks, in the order of the template, cyclic."""
-    ordered = marks.by_position()
-    zones = []
-    for mark, following in zip(ordered, [*ordered[1:], ordered[0]], strict=True):
-        if mark.block == following.block and mark is not ordered[-1]:
-            continue
-        if mark.block == following.block and len(marks.blocks) > 1:
-            continue
-        span = (following.position - mark.position - 1) % positions
-        inner = tuple((mark.position + 1 + i) % positions for i in range(span))
-        before, after = marks.blocks[mark.block], marks.blocks[following.block]
-        zones.append(Zone(before, after, mark, following, inner))
-    return zones
 
 
 def assign_labels(marks: Marks, facts: Facts, cut: int | None) -> list[Label]:
@@ -206,8 +86,13 @@ def assign_labels(marks: Marks, facts: Facts, cut: int | None) -> list[Label]:
     joints = layer_joints(marks, facts.name)
     starts = np.isin(facts.kernel_class, [CLASSES.index(name) for name in LAYER_STARTS])
     norms = norm_lengths(marks, facts.name, starts)
-    for zone in find_zones(marks, positions):
-        walked = _walk_zone(zone, facts, cut, joints)
+    zones = find_zones(marks, positions)
+    nameless = is_nameless(facts.kernel_class)
+    begins = _pass_begins(zones, facts) if nameless else None
+    for zone in zones:
+        walked = _walk_zone(zone, facts, cut, joints, begins)
+        if nameless or any(_is_structural_replay(label) for label in walked):
+            walked = _without_guesses(zone, facts, cut, walked)
         for position, label in zip(zone.positions, walked, strict=True):
             labels[position] = label
     ordered = marks.by_position()
@@ -241,11 +126,55 @@ def _inside(
     return Label(block.phase, layer, name, None, None, "neighbour", pass_index)
 
 
-def _at_joint(zone: Zone, facts: Facts, joints: list[tuple[int, ...]]) -> tuple[int, int]:
+def _pass_begins(zones: Sequence[Zone], facts: Facts) -> int | None:
+    """How many kernels all passes of a drafter begin with, None where there is one pass."""
+    names: dict[str, list[list[int]]] = {"output": [], "draft_head": []}
+    for zone in zones:
+        if zone.after.name == "draft" and zone.before.name in names:
+            names[zone.before.name].append([int(facts.name[p]) for p in zone.positions])
+    first, later = names["output"], names["draft_head"]
+    return pass_starts(first[0], later) if len(first) == 1 else None
+
+
+def _without_guesses(zone: Zone, facts: Facts, cut: int | None, labels: list[Label]) -> list[Label]:
+    """Labels of a zone whose names tell nothing, those left out that only their place told."""
+    told = np.array([label.evidence != "neighbour" for label in labels])
+    number = zone.positions.index(cut) if cut in zone.positions else None
+    next_launch = facts.launch[zone.next_mark.position]
+    launched = bool(len(told) and facts.launch[zone.positions[-1]] == next_launch)
+    duration_ns = facts.duration_ns[list(zone.positions)].tolist()
+    vague = np.array([facts.class_name(p) in VAGUE for p in zone.positions])
+    unknown = vague & unknowable(
+        zone.before.phase,
+        zone.after.phase,
+        told,
+        duration_ns,
+        number,
+        lead(told, launched=launched),
+    )
+    nothing = Phase.UNCLASSIFIED.value
+    return [
+        replace(label, phase=nothing, layer=None, evidence="none", pass_index=None)
+        if open_
+        else label
+        for label, open_ in zip(labels, unknown, strict=True)
+    ]
+
+
+def _is_structural_replay(label: Label) -> bool:
+    """Whether only its time told a commit of state, so that what stands around it may be one."""
+    return label.phase == Phase.REPLAY and label.evidence == "structure"
+
+
+def _at_joint(
+    zone: Zone, facts: Facts, joints: list[tuple[int, ...]], begins: int | None
+) -> tuple[int, int]:
     """How many kernels at the start and at the end of a zone are as at the joint of layers."""
     names = [int(facts.name[p]) for p in zone.positions]
     head = max((common_start(names, joint) for joint in joints), default=0)
     tail = max((common_start(names[::-1], joint[::-1]) for joint in joints), default=0)
+    if zone.after.name == "draft" and begins is not None:
+        tail = max(tail, min(begins, len(names)))
     return (
         # A drafter's final norm belongs to its head, a target's to its layers.
         head if zone.before.name == "target" else 0,
@@ -254,7 +183,7 @@ def _at_joint(zone: Zone, facts: Facts, joints: list[tuple[int, ...]]) -> tuple[
 
 
 def _walk_zone(
-    zone: Zone, facts: Facts, cut: int | None, joints: list[tuple[int, ...]]
+    zone: Zone, facts: Facts, cut: int | None, joints: list[tuple[int, ...]], begins: int | None
 ) -> list[Label]:
     """Labels of the positions of a zone, in order."""
     stages = STAGES.get((zone.before.name, zone.after.name))
@@ -264,8 +193,8 @@ def _walk_zone(
             (Phase(zone.after.phase), frozenset({"embed", "norm"})),
         )
     stage = _default_stage(zone, stages)
-    joined = _joins_next(zone, facts)
-    head, tail = _at_joint(zone, facts, joints)
+    joined = _joins_next(zone, facts, begins)
+    head, tail = _at_joint(zone, facts, joints, begins)
     after_cut = False
     labels: list[Label] = []
     foreign = [n for n, p in enumerate(zone.positions) if facts.foreign[p]]
@@ -350,17 +279,20 @@ def _index_of(stages: tuple[tuple[Phase, frozenset[str]], ...], phase: Phase, de
     return next((i for i, (p, _) in enumerate(stages) if p == phase), default)
 
 
-def _joins_next(zone: Zone, facts: Facts) -> Bools:
+def _joins_next(zone: Zone, facts: Facts, begins: int | None) -> Bools:
     """True for positions that were launched in one graph with the zone's next mark.
 
-    Where nothing is known of launches, the last kernel in front of a layer is its norm;
-    an embedding gather and what follows it belong to the layers as well.
+    Where nothing is known of launches, nor of what each pass begins with, the last kernel in
+    front of a layer is its norm; an embedding gather and what follows it belong to it as well.
     """
     joined = np.zeros(len(zone.positions), dtype=bool)
     launch = facts.launch[zone.next_mark.position]
     before = facts.launch[zone.first_mark.position]
     graph = bool(facts.in_graph[zone.next_mark.position]) and launch != before
-    layered = zone.after.name in ("target", "draft", "draft_context")
+    guess = (
+        ("target", "draft_context") if begins is not None else ("target", "draft", "draft_context")
+    )
+    layered = zone.after.name in guess
     for number, position in enumerate(zone.positions):
         joined[number] = graph and facts.launch[position] == launch
     if layered and not joined.any() and len(zone.positions):

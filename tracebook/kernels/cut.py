@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracebook.columns import Bools, Floats
-from tracebook.kernels.assign import Facts, Zone
 from tracebook.kernels.classes import CHOOSES
 from tracebook.kernels.ends import Ends
+from tracebook.kernels.zones import Facts, Zone
 
 #: Zones in which a step can begin. vLLM ends a step with the drafter, SGLang begins with it.
 CUTTABLE = {

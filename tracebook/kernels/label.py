@@ -16,7 +16,7 @@ import polars as pl
 from tracebook.checkpoint.plan import Plan
 from tracebook.columns import Ints, is_constant, parts
 from tracebook.errors import NoDecodeSteps
-from tracebook.kernels.assign import Facts, assign_labels, find_zones
+from tracebook.kernels.assign import assign_labels
 from tracebook.kernels.attempts import Alternatives, Attempt, best_attempt, judge_attempt
 from tracebook.kernels.broadcast import label_rows, step_frame
 from tracebook.kernels.classes import CLASSES, classify_names, load_rules
@@ -31,6 +31,7 @@ from tracebook.kernels.segments import Placed, place_steps
 from tracebook.kernels.sequence import Kernels, build_kernels
 from tracebook.kernels.steps import Kind
 from tracebook.kernels.verdict import unmatched_products
+from tracebook.kernels.zones import Facts, find_zones
 from tracebook.notices import Notice
 from tracebook.trace import Trace
 
