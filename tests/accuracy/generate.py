@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from .cases import make
+from .drawn import draw, draw_wrong
 from .family import CASES
 
 
@@ -16,9 +17,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="*", help="shell pattern of case names")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--drawn", type=int, metavar="N", help="N cases drawn at random instead")
+    parser.add_argument("--wrong", action="store_true", help="drawn ones with a wrong plan")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
-    chosen = [case for case in CASES if fnmatch.fnmatch(case.name, args.only)]
+    drawn = (draw_wrong if args.wrong else draw)(args.seed, args.drawn or 0)
+    cases = CASES if args.drawn is None else drawn
+    chosen = [case for case in cases if fnmatch.fnmatch(case.name, args.only)]
     if args.list or args.out is None:
         print("\n".join(case.name for case in chosen))
         return

@@ -33,6 +33,9 @@ SPLIT_COST = 0.8
 #: Parts of one fusion group run in a row: each launch between them costs this much.
 APART_COST = 0.25
 MOST_APART = 8
+#: Cost of a kernel whose name tells nothing as the attention or recurrence of a layer: how long
+#: that takes depends on the context, so that its time speaks neither for nor against it.
+MIXER_COST = 1.0
 #: Time a kernel takes before it streams weights, ns.
 LAUNCH_NS = 1500.0
 #: Output tile sizes N/tile of common GEMM kernels (reference: CUTLASS and cuBLASLt tile lists),
@@ -68,6 +71,11 @@ class Column:
     def reads_weights(self) -> NDArray[np.bool_]:
         """True where the name does not rule out that the kernel reads weights."""
         return np.asarray(self.match_penalty == 0)
+
+    @property
+    def may_mix(self) -> NDArray[np.bool_]:
+        """True where no name tells whether the kernel reads weights or a cache."""
+        return np.asarray(self.reads_weights & ~self.named & (self.skip_factor <= 1.0))
 
     def take(self, index: Ints) -> Column:
         """The kernels at `index`, in that order."""
@@ -133,6 +141,7 @@ def match_costs(
     cost = np.log1p((ratio / runs.spread) ** 2 / 2)
     cost += runs.penalty + column.match_penalty[:, None]
     cost -= GRID_BONUS * grid_fits(column.grid, runs.rows)
+    cost[:, runs.mixer] = np.where(column.may_mix, MIXER_COST, np.inf)[:, None]
     if habits is not None:
         cost += habits.odd[column.symbol[:, None], runs.kind[None, :]]
     padded = np.full((len(duration), len(runs.first) + 1), np.inf)

@@ -191,7 +191,7 @@ def _fit_orders(
     _, ordered, fit = best
     found = sum(r.weight_bytes for f in fit.found for r in ordered.reads[f.first : f.end])
     wanted = sum(r.weight_bytes for r in ordered.reads if not r.optional)
-    goodness = min(1.0, found / max(wanted, 1)) * (1 - unmatched_share(fit, column))
+    goodness = min(1.0, found / max(wanted, 1)) * (1 - unmatched_share(fit, column, ordered.reads))
     goodness *= 1 - 0.5 * off_share(fit, column, ordered.reads)
     marks = marks_of_fit(fit, ordered)
     source = "repetition of the launch sequence"

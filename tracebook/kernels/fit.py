@@ -20,7 +20,7 @@ from tracebook.columns import Floats, Ints
 from tracebook.kernels.align import LAUNCH_NS, Column, Match, expected_ns
 from tracebook.kernels.coarse import MOST_ABOVE_PEAK, Coarse, turning_points
 from tracebook.kernels.gaps import fill_small
-from tracebook.kernels.runs import build_runs
+from tracebook.kernels.runs import MIXER, build_runs, with_mixers
 
 #: Fusion groups that together hold less than this share of the bytes are placed last.
 SMALL_SHARE = 0.02
@@ -79,7 +79,6 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     smallest = smallest_group_that_matters(reads)
     large = _large_reads(reads, smallest)
     large_reads = [reads[i] for i in large]
-    runs = build_runs(large_reads)
     starts = _starting_bandwidths(column, large_reads, peak_gbps)
     tau = 0.5 * smallest / float(np.median(starts))
     # Kernels too short for half of the smallest read are left to the second pass.
@@ -89,6 +88,9 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     if not len(index):
         return None
     kept = replace(column.take(index), distance=_distances(index, len(column.duration_ns)))
+    large_reads = with_mixers(large_reads) if kept.may_mix.any() else large_reads
+    number = np.cumsum([read.op != MIXER for read in large_reads]) - 1
+    runs = build_runs(large_reads)
     coarse = Coarse(kept, large_reads, runs, tau, _glue_ns(column), peak_gbps)
     best = coarse.find_turn(starts)
     if not best.matches:
@@ -102,9 +104,16 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     order = np.roll(np.arange(len(column.duration_ns)), -rotation)
     place = np.argsort(order)[np.roll(index, -turn)]
     located = [
-        (place[m.first_kernel : m.end_kernel], large[m.first], large[m.end - 1] + 1)
+        (
+            place[m.first_kernel : m.end_kernel],
+            large[number[m.first]],
+            large[number[m.end - 1]] + 1,
+        )
         for m in solution.matches
+        if large_reads[m.first].op != MIXER
     ]
+    if not located:
+        return None
     found = [Found(tuple(order[k].tolist()), first, end) for k, first, end in located]
     taken = [Match(int(k[0]), int(k[-1]) + 1, first, end) for k, first, end in located]
     # What stands between the last and the first large read is looked at from both ends.

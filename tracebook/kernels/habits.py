@@ -32,6 +32,8 @@ def learn_habits(
         run = run_of[(m.first, m.end)]
         symbol = int(column.symbol[m.first_kernel])
         served[symbol, runs.kind[run]] += 1
+        if runs.mixer[run]:
+            continue
         taken = float(column.duration_ns[m.first_kernel : m.end_kernel].sum())
         expected = expected_ns(float(runs.weight_bytes[run]), bandwidth_gbps)
         ratios.setdefault(symbol, []).append(float(np.log(taken / expected)))

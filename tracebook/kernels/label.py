@@ -143,8 +143,8 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
         in_graph=kernels.in_graph[template.source],
         name=kernels.name_ids[kernels.name[template.source]],
         foreign=(
-            unmatched_products(attempt.fit, attempt.column)
-            if attempt.fit is not None
+            unmatched_products(attempt.fit, attempt.column, attempt.plan.reads)
+            if attempt.fit is not None and attempt.plan is not None
             else np.zeros(len(classes), dtype=bool)
         ),
         speculative=any(block.name.startswith("draft") for block in marks.blocks),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from tracebook.columns import Bools, Floats, Ints
 
 #: Cost of a run that is only a part of its group.
 PARTIAL_GROUP_COST = 0.9
+#: Output projections: what stands in front of one, behind the layer's other reads, mixes tokens.
+OUTPUTS = frozenset({"o", "out", "o_a"})
+#: A read of no weights: what attention or a recurrence reads of its cache or state.
+MIXER = "mixer"
 #: Relative spread of durations around bytes / bandwidth of an exact read.
 SPREAD = 0.10
 DERIVED_SPREAD = 0.35
@@ -24,6 +28,7 @@ class Runs:
 
     All arrays have shape (runs,); `first` and `end` index the read list (end exclusive).
     `inside`, shape (reads + 1,), is True for columns between two reads of one group.
+    `mixer`, shape (runs,), is True for attention or a recurrence, which reads no weights.
     `table` has shape (width, reads + 1): the runs that end at a column, padded with
     `len(first)`.
     """
@@ -36,6 +41,7 @@ class Runs:
     spread: Floats
     kind: Ints
     inside: Bools
+    mixer: Bools
     table: Ints
 
 
@@ -81,6 +87,7 @@ def build_runs(reads: Sequence[Read]) -> Runs:
         spread=np.array([spread[i:j].max() for i, j in zip(first, end, strict=True)]),
         kind=np.array(kind, dtype=np.int64),
         inside=_inside_groups(reads),
+        mixer=np.array([reads[i].op == MIXER for i in first], dtype=bool),
         table=_table_by_end(end_a, len(reads)),
     )
 
@@ -90,6 +97,23 @@ def _inside_groups(reads: Sequence[Read]) -> Bools:
     inside = np.zeros(len(reads) + 1, dtype=bool)
     inside[1:-1] = [a.group == b.group for a, b in itertools.pairwise(reads)]
     return inside
+
+
+def with_mixers(reads: Sequence[Read]) -> list[Read]:
+    """The reads, and one of no bytes in each layer where its attention or recurrence stands."""
+    found: list[Read] = []
+    for number, read in enumerate(reads):
+        if number and mixes_between(reads[number - 1], read):
+            mixer = replace(read, op=MIXER, matrix="", weight_bytes=0, rows=None, family=MIXER)
+            found.append(replace(mixer, group=-len(found) - 1, optional=True))
+        found.append(read)
+    return found
+
+
+def mixes_between(read: Read, following: Read) -> bool:
+    """Whether attention or a recurrence of a layer stands between two reads of it."""
+    same = (read.phase, read.layer) == (following.phase, following.layer)
+    return same and following.op in OUTPUTS and read.op not in OUTPUTS
 
 
 def _table_by_end(end: Ints, reads: int) -> Ints:

@@ -7,6 +7,7 @@ docs/method.md ("Knowing when it is wrong").
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ from tracebook.kernels.align import LAUNCH_NS, Column, expected_ns
 from tracebook.kernels.fit import Fit, ratio_of
 from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import PHASE_OF_BLOCK
+from tracebook.kernels.runs import mixes_between
 from tracebook.notices import Notice
 
 MATCHED_FLOOR = 0.97
@@ -54,7 +56,7 @@ def judge(
     )
     matched = required / wanted
     off = off_share(fit, column, reads)
-    unmatched = unmatched_share(fit, column)
+    unmatched = unmatched_share(fit, column, reads)
     notices = _phase_notices(fit, column, plan)
     if matched < MATCHED_FLOOR:
         notices.append(
@@ -171,7 +173,7 @@ def odd_share(fit: Fit, reads: Sequence[Read]) -> float:
     return odd / max(sum(read.weight_bytes for read in reads if not read.optional), 1)
 
 
-def unmatched_products(fit: Fit, column: Column) -> Bools:
+def unmatched_products(fit: Fit, column: Column, reads: Sequence[Read]) -> Bools:
     """Kernels that look like weight readers but match nothing, shape (kernels,).
 
     A kernel looks like one when its name says so, when most of its name were matched, or
@@ -191,12 +193,24 @@ def unmatched_products(fit: Fit, column: Column) -> Bools:
     suspect = column.named | same_name | long
     floor_ns = max(0.2 * float(np.quantile(taken, 0.1)), 2 * LAUNCH_NS)
     heavy = ~used & (column.named | nameless) & suspect & (column.duration_ns > floor_ns)
-    return np.asarray(heavy)
+    return np.asarray(heavy & ~(column.may_mix & _where_layers_mix(fit, reads)))
 
 
-def unmatched_share(fit: Fit, column: Column) -> float:
+def _where_layers_mix(fit: Fit, reads: Sequence[Read]) -> Bools:
+    """Kernels between the input and the output projection of a layer: attention, a recurrence.
+
+    How long it takes depends on the context. What a plan does not know stands elsewhere.
+    """
+    mixing = np.zeros(fit.length, dtype=bool)
+    for found, following in itertools.pairwise(fit.found):
+        if mixes_between(reads[found.end - 1], reads[following.first]):
+            mixing[found.kernels[-1] + 1 : following.kernels[0]] = True
+    return mixing
+
+
+def unmatched_share(fit: Fit, column: Column, reads: Sequence[Read]) -> float:
     """Share of the busy time in weight-reading kernels that match nothing."""
-    heavy = unmatched_products(fit, column)
+    heavy = unmatched_products(fit, column, reads)
     return float(column.duration_ns[heavy].sum() / max(float(column.duration_ns.sum()), 1.0))
 
 
