@@ -132,7 +132,7 @@ def _disturbance(rng: random.Random) -> Disturbance:
         change=0.4 * often(0.3),
         tactics=0.3 * often(0.2),
         asynchronous=asynchronous,
-        side=often(0.1),
+        side=often(0.1) and not asynchronous,
         overlap=often(0.1),
         warmup=rng.choice((0, 2, 5)),
         autotune=often(0.2),

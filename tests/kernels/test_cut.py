@@ -19,15 +19,15 @@ def votes(length, *positions):
     return np.bincount(positions, minlength=length) / max(1, len(positions))
 
 
-def cut_of(kernels, *, gaps=None, marker=PREPARE, pauses=(), limits=()):
+def cut_of(kernels, *, gaps=None, marker=PREPARE, pauses=(), limits=(), borders=()):
     """The cut of a cyclic step; the pause before each kernel is its own unless given.
 
-    `pauses` and `limits` are positions at which runs of steps begin or end.
+    `pauses`, `limits` and `borders` are positions at which runs of steps begin or end.
     """
     gap = np.array([float(k.pause_ns) for k in kernels] if gaps is None else gaps)
     marked = np.array([k.name == marker for k in kernels])
     zones = find_zones(marks_of(kernels), len(kernels))
-    ends = Ends(votes(len(kernels), *pauses), votes(len(kernels), *limits))
+    ends = Ends(*(votes(len(kernels), *at) for at in (pauses, limits, borders)))
     return find_cut(zones, facts_of(kernels), gap, marked, ends)
 
 

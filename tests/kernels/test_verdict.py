@@ -149,8 +149,8 @@ def test_glue_and_attention_are_no_unmatched_products():
     kernels = [replace(k, ns=500_000) if "flash" in k.name else k for k in step()]
     column = column_of(kernels)
     fit = fit_plan(column, plan(), peak_gbps=PEAK)
-    assert not unmatched_products(fit, column).any()
-    assert unmatched_share(fit, column) == 0
+    assert not unmatched_products(fit, column, plan().reads).any()
+    assert unmatched_share(fit, column, plan().reads) == 0
 
 
 @pytest.mark.parametrize("launch_ns", [600, 2250, 2900, 4500])
@@ -216,6 +216,6 @@ def test_a_sampler_that_no_rule_knows_is_no_product():
         match_penalty=np.array([0.0 if "Gemm" in k.name or k is sampler else 3.0 for k in kernels]),
     )
     fit = fit_plan(column, plan(), peak_gbps=PEAK)
-    assert not unmatched_products(fit, column).any()
+    assert not unmatched_products(fit, column, plan().reads).any()
     silent = replace(column, telling=np.array([k is not sampler for k in kernels]))
-    assert unmatched_products(fit, silent).tolist() == [k is sampler for k in kernels]
+    assert unmatched_products(fit, silent, plan().reads).tolist() == [k is sampler for k in kernels]

@@ -55,7 +55,8 @@ class Column:
     0 where unknown. `symbol` compares names and launch shapes for equality only.
     `named` is True where the name says that the kernel is a matrix product. `distance` is
     the number of launches since the kernel before it in this column, 1 where none is left out.
-    `telling` is False for names that a library gives to all its kernels.
+    `telling` is False for names that a library gives to all its kernels. `launch_ns` is what a
+    kernel takes before it streams weights.
     """
 
     duration_ns: Floats
@@ -66,6 +67,7 @@ class Column:
     named: NDArray[np.bool_]
     distance: Ints
     telling: NDArray[np.bool_]
+    launch_ns: float = LAUNCH_NS
 
     @property
     def reads_weights(self) -> NDArray[np.bool_]:
@@ -88,6 +90,7 @@ class Column:
             self.named[index],
             self.distance[index],
             self.telling[index],
+            self.launch_ns,
         )
 
 
@@ -134,7 +137,7 @@ def match_costs(
     duration = column.duration_ns if duration_ns is None else duration_ns
     ratio = (
         np.log(np.maximum(duration, 1.0))[:, None]
-        - np.log(expected_ns(runs.weight_bytes, bandwidth_gbps))[None, :]
+        - np.log(expected_ns(runs.weight_bytes, bandwidth_gbps, column.launch_ns))[None, :]
     )
     if habits is not None:
         ratio = ratio - habits.bias[column.symbol][:, None]

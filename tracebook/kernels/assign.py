@@ -18,7 +18,7 @@ from tracebook.kernels.classes import CHOOSES, CLASSES
 from tracebook.kernels.joints import common_start, layer_joints, norm_lengths
 from tracebook.kernels.marks import Mark, Marks
 from tracebook.kernels.nameless import is_nameless, lead, pass_starts, unknowable
-from tracebook.kernels.zones import STAGES, Facts, Zone, find_zones
+from tracebook.kernels.zones import LAYERED, STAGES, Facts, Zone, find_zones
 from tracebook.phases import Phase
 
 #: Classes that name their phase wherever they stand.
@@ -40,7 +40,6 @@ LAYER_ENDS = frozenset({"moe", "splitk_reduce", "gemm", "elementwise", "activati
 VAGUE = frozenset({"unknown", "elementwise", "norm", "copy", "activation"})
 #: Classes that can write into a buffer.
 WRITES = frozenset({"elementwise", "copy", "fill"})
-LAYERED = frozenset({"target", "draft"})
 #: A kernel between sampling and drafting that lasts at least this share of the step and
 #: is no sampler can only be the commit of recurrent state.
 REPLAY_SHARE = 0.002
@@ -138,12 +137,12 @@ def _pass_begins(zones: Sequence[Zone], facts: Facts) -> int | None:
 
 def _without_guesses(zone: Zone, facts: Facts, cut: int | None, labels: list[Label]) -> list[Label]:
     """Labels of a zone whose names tell nothing, those left out that only their place told."""
-    told = np.array([label.evidence != "neighbour" for label in labels])
+    told = np.array([label.evidence != "neighbour" for label in labels], dtype=bool)
     number = zone.positions.index(cut) if cut in zone.positions else None
     next_launch = facts.launch[zone.next_mark.position]
     launched = bool(len(told) and facts.launch[zone.positions[-1]] == next_launch)
     duration_ns = facts.duration_ns[list(zone.positions)].tolist()
-    vague = np.array([facts.class_name(p) in VAGUE for p in zone.positions])
+    vague = np.array([facts.class_name(p) in VAGUE for p in zone.positions], dtype=bool)
     unknown = vague & unknowable(
         zone.before.phase,
         zone.after.phase,

@@ -14,7 +14,6 @@ import numpy as np
 from tracebook.checkpoint.plan import Read
 from tracebook.columns import Floats
 from tracebook.kernels.align import (
-    LAUNCH_NS,
     MAX_SPLIT,
     Column,
     Habits,
@@ -25,10 +24,12 @@ from tracebook.kernels.align import (
     parts_alike,
 )
 from tracebook.kernels.habits import learn_habits
-from tracebook.kernels.runs import Runs
+from tracebook.kernels.runs import Runs, build_runs, group_kinds
 
 #: No fit goes further above the peak: it would follow wrong bytes.
 MOST_ABOVE_PEAK = 1.1
+#: Glue takes at most so many times as long as the shorter half of it.
+GLUE_AT_MOST = 1.2
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Coarse:
     tau_ns: float
     glue_ns: float
     peak_gbps: float | None
+    apart: tuple[tuple[str, ...], ...] = ()
 
     def solve(
         self, bandwidth: float, habits: Habits | None, *, cyclic: bool = False, split: bool = False
@@ -103,8 +105,33 @@ class Coarse:
         if not split and self.leaves_open(solution) and parts_alike(self.column).any():
             shared = self.again(solution, split=True)
             if shared.cost < solution.cost - 1:
-                return self.again(shared, split=True)
-        return solution
+                solution = self.again(shared, split=True)
+        return self.taken_apart(solution)
+
+    def taken_apart(self, solution: Solution) -> Solution:
+        """Align with a kernel for each read of a kind of group, where that costs less.
+
+        Of q, k and v the first is nearly all, so that its kernel may seem to read all three.
+        """
+        if not self.leaves_products(solution):
+            return solution
+        best, used = self, solution
+        for kind in group_kinds(self.reads):
+            apart = (*best.apart, kind)
+            other = replace(best, runs=build_runs(self.reads, apart), apart=apart)
+            # Without what was learnt from the kernels that seemed to read all of it.
+            first = other.solve(used.bandwidth_gbps, None, split=used.split)
+            again = other.again(first, split=used.split)
+            if again.cost < used.cost - 1:
+                best, used = other, again
+        return used
+
+    def leaves_products(self, solution: Solution) -> bool:
+        """Whether kernels that may read weights, and are no mere glue, have no read."""
+        free = self.column.reads_weights & (self.column.duration_ns > GLUE_AT_MOST * self.glue_ns)
+        for m in solution.matches:
+            free[m.first_kernel : m.end_kernel] = False
+        return bool(free.any())
 
     def leaves_open(self, solution: Solution) -> bool:
         """Whether reads have no kernel, or one far too short: others may share them with it."""
@@ -121,7 +148,8 @@ class Coarse:
         size = np.array([r.weight_bytes for r in self.reads], dtype=np.float64)
         short = 0.0
         for m, taken in zip(solution.matches, self.taken_ns(solution.matches), strict=True):
-            needed = expected_ns(float(size[m.first : m.end].sum()), solution.bandwidth_gbps)
+            read = float(size[m.first : m.end].sum())
+            needed = expected_ns(read, solution.bandwidth_gbps, self.column.launch_ns)
             if taken < 0.6 * needed:
                 short += float(size[m.first : m.end].sum())
         return short / float(size.sum())
@@ -139,7 +167,7 @@ class Coarse:
             [sum(r.weight_bytes for r in self.reads[m.first : m.end]) for m in matches], dtype=float
         )
         taken = self.taken_ns(matches)
-        rate = size / np.maximum(np.maximum(taken - LAUNCH_NS, 0.3 * taken), 1.0)
+        rate = size / np.maximum(np.maximum(taken - self.column.launch_ns, 0.3 * taken), 1.0)
         order = np.argsort(rate)
         middle = int(np.searchsorted(np.cumsum(size[order]), size.sum() / 2))
         fitted = float(rate[order][min(middle, len(order) - 1)])

@@ -7,6 +7,7 @@ always in a zone between blocks, never inside one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy as np
 from tracebook.columns import Bools, Floats
 from tracebook.kernels.classes import CHOOSES
 from tracebook.kernels.ends import Ends
-from tracebook.kernels.zones import Facts, Zone
+from tracebook.kernels.joints import common_start
+from tracebook.kernels.zones import LAYERED, Facts, Zone
 
 #: Zones in which a step can begin. vLLM ends a step with the drafter, SGLang begins with it.
 CUTTABLE = {
@@ -30,11 +32,13 @@ CUTTABLE = {
     ("target", "target"): 1.0,
 }
 GAP_UNIT_NS = 2000.0
+#: A pause is what exceeds most of the gaps: between eager kernels there is one of a
+#: microsecond or ten, and which of those is the longest tells nothing.
+USUAL_GAP = 0.9
 #: From here on a pause says that the host was waited for; how long hardly matters any more.
 LONG_GAP = 5.0
 STEP_MARKER = 4.0
 PREPARE_START = 2.0
-DRAFT_PREPARE_START = 1.5
 GRAPH_END = 0.5
 #: What the ends of runs of steps weigh: the pause in front of the first step more than any
 #: that comes in every step, since what an engine does between two phases is over there. Where
@@ -42,6 +46,8 @@ GRAPH_END = 0.5
 PAUSE_AT_END = 9.0
 CAPTURE_LIMIT = 4.0
 ENDS_AGREE = 4.0
+#: Where runs of steps begin and end at the same place, with other work around them.
+BORDERS = 3.0
 AGREEING = 0.5
 #: A step may begin so many glue kernels in front of its first preparation kernel.
 REACH = 5
@@ -53,6 +59,10 @@ OTHER_AHEAD = -0.6
 #: that holds the output layer is the first eager kernel there, and no begin.
 NOT_DECIDED = 6.0
 GLUE = frozenset({"copy", "fill", "elementwise", "unknown", "prepare", "draft_prepare"})
+#: Blocks that logits come from, and kernels of a zone without names that read them: this many
+#: times as long as the usual one, of at least so many.
+HEADS = ("output", "draft_head")
+LONG_IN_ZONE, LEAST_COMPARED = 1.5, 5
 #: Two candidates closer than this in different zones are called ambiguous.
 MARGIN = 1.0
 
@@ -66,7 +76,12 @@ class Cut:
 
 
 def find_cut(
-    zones: list[Zone], facts: Facts, gap_ns: Floats, step_marker: Bools, ends: Ends
+    zones: list[Zone],
+    facts: Facts,
+    gap_ns: Floats,
+    step_marker: Bools,
+    ends: Ends,
+    joints: Sequence[tuple[int, ...]] = (),
 ) -> Cut:
     """Choose the first kernel of the step among all positions where one can begin.
 
@@ -76,7 +91,10 @@ def find_cut(
         gap_ns: Median idle time before each position.
         step_marker: Positions whose name marks the preparation of a step.
         ends: What the ends of runs of steps tell.
+        joints: Names of the kernels at the joint of two layers, the usual ones.
     """
+    usual_ns = float(np.quantile(gap_ns, USUAL_GAP))
+    pause_ns = np.maximum(gap_ns - usual_ns, 0.0)
     told = _told_by_ends(ends)
     best: list[tuple[float, int, bool]] = []
     for zone in zones:
@@ -87,10 +105,12 @@ def find_cut(
         previous = zone.first_mark.position
         scored: list[tuple[float, int, int, bool]] = []
         ahead = _marker_ahead(candidates, facts, step_marker)
-        undecided = facts.last_of(CHOOSES, candidates)
+        begun = _begun(zone, facts, joints)
+        undecided = _last_undecided(zone, facts, begun)
         for number, position in enumerate(candidates):
-            score = prior + ahead[number] + _evidence(facts, gap_ns, previous, position)
-            score += float(told[position]) - (NOT_DECIDED if number <= undecided else 0.0)
+            score = prior + ahead[number] + _evidence(facts, pause_ns, previous, position)
+            score += float(told[position])
+            score -= NOT_DECIDED if number <= undecided or number > begun else 0.0
             likely = ahead[number] > 0 or prior > 0 or told[position] >= CAPTURE_LIMIT
             scored.append((score, -len(scored), position, likely))
             previous = position
@@ -105,11 +125,46 @@ def find_cut(
     return Cut(best[0][1], certain)
 
 
+def _begun(zone: Zone, facts: Facts, joints: Sequence[tuple[int, ...]]) -> int:
+    """Number of the last kernel of a zone with which a step can begin.
+
+    What prepares inputs belongs to the step that it prepares, and so do the layers. What stands
+    at the joint of two layers, a norm, stands in front of the first one too, and the gather of
+    the embedding in front of that.
+    """
+    count = len(zone.positions)
+    if zone.after.name not in LAYERED:
+        return count
+    classes = [facts.class_name(p) for p in zone.positions]
+    chosen = facts.last_of(CHOOSES, zone.positions) + 1
+    prepares = [n for n in range(chosen, count) if classes[n] in ("prepare", "draft_prepare")]
+    gathers = [n for n in range(chosen, count) if classes[n] == "embed"]
+    if prepares or gathers:
+        return prepares[0] if prepares else gathers[-1]
+    names = [int(facts.name[p]) for p in zone.positions]
+    tail = max((common_start(names[::-1], joint[::-1]) for joint in joints), default=0)
+    return max(0, count - tail - 1) if tail else count
+
+
+def _last_undecided(zone: Zone, facts: Facts, begun: int) -> int:
+    """Number of the last kernel of a zone that chooses tokens, -1 where none does.
+
+    Where no name tells, what reads the logits of all tokens takes longer than what prepares
+    or begins.
+    """
+    last = facts.last_of(CHOOSES, zone.positions)
+    duration_ns = facts.duration_ns[list(zone.positions[:begun])]
+    if last >= 0 or zone.before.name not in HEADS or len(duration_ns) < LEAST_COMPARED:
+        return last
+    long = duration_ns > LONG_IN_ZONE * np.median(duration_ns)
+    return int(np.flatnonzero(long).max(initial=-1))
+
+
 def _told_by_ends(ends: Ends) -> Floats:
     """How much the ends of runs of steps speak for each position."""
     agree = (ends.pauses >= AGREEING) & (ends.limits >= AGREEING)
     told = PAUSE_AT_END * ends.pauses + CAPTURE_LIMIT * ends.limits + ENDS_AGREE * agree
-    return np.asarray(told)
+    return np.asarray(told + BORDERS * ends.borders)
 
 
 def _marker_ahead(candidates: list[int], facts: Facts, step_marker: Bools) -> Floats:
@@ -120,8 +175,6 @@ def _marker_ahead(candidates: list[int], facts: Facts, step_marker: Bools) -> Fl
         weight = STEP_MARKER if step_marker[position] else 0.0
         if name == "prepare":
             weight += PREPARE_START
-        elif name == "draft_prepare":
-            weight += DRAFT_PREPARE_START
         if not weight:
             continue
         for back in range(REACH + 1):
@@ -135,9 +188,9 @@ def _marker_ahead(candidates: list[int], facts: Facts, step_marker: Bools) -> Fl
     return bonus
 
 
-def _evidence(facts: Facts, gap_ns: Floats, previous: int, position: int) -> float:
+def _evidence(facts: Facts, pause_ns: Floats, previous: int, position: int) -> float:
     """How much speaks for a step that begins at `position`: a pause, the end of a graph."""
-    score = float(np.log2(1.0 + gap_ns[position] / GAP_UNIT_NS))
+    score = float(np.log2(1.0 + pause_ns[position] / GAP_UNIT_NS))
     score = min(score, LONG_GAP) + 0.5 * max(0.0, score - LONG_GAP)
     if facts.in_graph[previous] and not facts.in_graph[position]:
         score += GRAPH_END

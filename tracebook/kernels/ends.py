@@ -32,11 +32,13 @@ class Ends:
     """Votes by template position for a step that begins there, arrays of shape (positions,).
 
     `pauses` come from the most unusual pause at each end of a run, weighed by how unusual it
-    is, `limits` from the first and last kernel of the capture; each adds up to 1 at most.
+    is, `limits` from the first and last kernel of the capture, `borders` from where runs begin
+    as well as end in the midst of other work; each adds up to 1 at most.
     """
 
     pauses: Floats
     limits: Floats
+    borders: Floats
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,20 @@ def find_ends(kernels: Kernels, template: Template, gap_ns: Floats) -> Ends:
     positions = len(template.symbol)
     pauses: list[tuple[int, float]] = []
     limits: list[tuple[int, float]] = []
+    # The end of one kind of work may look like that of a step, or its begin: not both.
+    heads: list[tuple[int, float]] = []
+    tails: list[tuple[int, float]] = []
     runs = sorted(template.runs(), key=len, reverse=True)[:MOST_RUNS]
     for run in runs:
         head, tail = _head(kernels, template, run[0]), _tail(kernels, template, run[-1])
         for end in (head, tail):
             pauses += _unusual_pause(kernels, gap_ns, end)
-        if head.first == 0:
-            limits.append((int(_begins(head.place, positions)[0]), 1.0))
-        if tail.first + len(tail.place) == len(kernels):
-            limits.append((int(_begins(tail.place, positions)[-1]), 1.0))
-    return Ends(_mean_votes(pauses, positions), _mean_votes(limits, positions))
+        at_limit = head.first == 0, tail.first + len(tail.place) == len(kernels)
+        begin, end = _begins(head.place, positions)[0], _begins(tail.place, positions)[-1]
+        (limits if at_limit[0] else heads).append((int(begin), 1.0))
+        (limits if at_limit[1] else tails).append((int(end), 1.0))
+    borders = np.minimum(_mean_votes(heads, positions), _mean_votes(tails, positions))
+    return Ends(_mean_votes(pauses, positions), _mean_votes(limits, positions), borders)
 
 
 def _head(kernels: Kernels, template: Template, number: int) -> _End:

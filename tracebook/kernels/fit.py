@@ -31,6 +31,7 @@ LAUNCHES_TRIED_NS = (*np.arange(500.0, 3000.0, 250.0), 3000.0, 3500.0, 4000.0, 5
 LINE_GAIN = 0.8
 #: Most kernels of a step read no weights, and the shortest of them hardly anything.
 GLUE_QUANTILE = 0.25
+LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 1000.0, 4000.0
 #: A launch takes at most this share of the shortest kernel: in a model of 100 million weights
 #: a matrix of 1 MB takes 0.3 us to read and the rest is launch, but some of it is reading.
 LAUNCH_SHARE = 0.95
@@ -76,6 +77,7 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
         The best fit, or None where no read of the plan finds a kernel.
     """
     reads = plan.reads
+    column = replace(column, launch_ns=_launch_ns(column))
     smallest = smallest_group_that_matters(reads)
     large = _large_reads(reads, smallest)
     large_reads = [reads[i] for i in large]
@@ -155,7 +157,8 @@ def fit_line(
         ratio = np.log(np.maximum(taken, 1.0) / expected_ns(size, bandwidth, launch_ns))
         return float((weight * np.abs(ratio)).sum())
 
-    best = (LINE_GAIN * misfit(bandwidth_gbps, LAUNCH_NS), bandwidth_gbps, LAUNCH_NS)
+    usual = (bandwidth_gbps, column.launch_ns), (bandwidth_gbps, LAUNCH_NS)
+    best = min((LINE_GAIN * misfit(*line), *line) for line in usual)
     for launch_ns in LAUNCHES_TRIED_NS:
         if launch_ns >= LAUNCH_SHARE * taken.min():
             break
@@ -177,6 +180,12 @@ def _median(values: Floats, weight: Floats) -> float:
 def _glue_ns(column: Column) -> float:
     """What a kernel takes that does hardly anything: on some machines twice the usual launch."""
     return max(LAUNCH_NS, float(np.quantile(column.duration_ns, GLUE_QUANTILE)))
+
+
+def _launch_ns(column: Column) -> float:
+    """What any kernel takes at least: about as much as those that do hardly anything."""
+    shortest = float(np.quantile(column.duration_ns, GLUE_QUANTILE))
+    return min(max(shortest, LEAST_LAUNCH_NS), MOST_LAUNCH_NS)
 
 
 def _distances(index: Ints, length: int) -> Ints:

@@ -35,7 +35,8 @@ def learn_habits(
         if runs.mixer[run]:
             continue
         taken = float(column.duration_ns[m.first_kernel : m.end_kernel].sum())
-        expected = expected_ns(float(runs.weight_bytes[run]), bandwidth_gbps)
+        size = float(runs.weight_bytes[run])
+        expected = expected_ns(size, bandwidth_gbps, column.launch_ns)
         ratios.setdefault(symbol, []).append(float(np.log(taken / expected)))
     bias = np.zeros(symbols)
     for symbol, values in ratios.items():

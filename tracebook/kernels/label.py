@@ -22,6 +22,7 @@ from tracebook.kernels.broadcast import label_rows, step_frame
 from tracebook.kernels.classes import CLASSES, classify_names, load_rules
 from tracebook.kernels.cut import Cut, find_cut
 from tracebook.kernels.ends import find_ends
+from tracebook.kernels.joints import layer_joints
 from tracebook.kernels.kinds import Choice, describe_kind
 from tracebook.kernels.labels import KindInfo, Labelled
 from tracebook.kernels.launches import launch_order
@@ -129,7 +130,8 @@ def _cut_of(attempt: Attempt, facts: Facts) -> Cut:
     kernels, template = attempt.kernels, attempt.template
     zones = find_zones(attempt.marks, len(template.symbol))
     marker, gap_ns = kernels.step_marker[template.source], template.gap_ns(kernels)
-    return find_cut(zones, facts, gap_ns, marker, find_ends(kernels, template, gap_ns))
+    ends = find_ends(kernels, template, gap_ns)
+    return find_cut(zones, facts, gap_ns, marker, ends, layer_joints(attempt.marks, facts.name))
 
 
 def _facts(attempt: Attempt, plan: Plan | None) -> Facts:

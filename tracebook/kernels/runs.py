@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,14 +45,16 @@ class Runs:
     table: Ints
 
 
-def build_runs(reads: Sequence[Read]) -> Runs:
+def build_runs(reads: Sequence[Read], apart: Collection[tuple[str, ...]] = ()) -> Runs:
     """List every run of neighbouring reads of one fusion group.
 
     Args:
         reads: Reads in plan order.
+        apart: Kinds of group whose reads have a kernel each, as the families of the reads.
 
     Returns:
-        The runs, with the penalty for covering only a part of a group.
+        The runs, with the penalty for covering only a part of a group, or for covering more
+        than one read of a group whose reads stand apart.
     """
     first: list[int] = []
     end: list[int] = []
@@ -64,11 +66,12 @@ def build_runs(reads: Sequence[Read]) -> Runs:
         stop = start + 1
         while stop < len(reads) and reads[stop].group == reads[start].group:
             stop += 1
+        usual = 1 if tuple(r.family for r in reads[start:stop]) in apart else stop - start
         for i in range(start, stop):
             for j in range(i + 1, stop + 1):
                 first.append(i)
                 end.append(j)
-                penalty.append(0.0 if j - i == stop - start else PARTIAL_GROUP_COST)
+                penalty.append(0.0 if j - i == usual else PARTIAL_GROUP_COST)
                 name = tuple(read.family for read in reads[i:j])
                 kind.append(kinds.setdefault(name, len(kinds)))
         start = stop
@@ -90,6 +93,14 @@ def build_runs(reads: Sequence[Read]) -> Runs:
         mixer=np.array([reads[i].op == MIXER for i in first], dtype=bool),
         table=_table_by_end(end_a, len(reads)),
     )
+
+
+def group_kinds(reads: Sequence[Read]) -> list[tuple[str, ...]]:
+    """Kinds of fusion group with several reads, each as the families of its reads."""
+    members: dict[int, list[str]] = {}
+    for read in reads:
+        members.setdefault(read.group, []).append(read.family)
+    return list(dict.fromkeys(tuple(m) for m in members.values() if len(m) > 1))
 
 
 def _inside_groups(reads: Sequence[Read]) -> Bools:

@@ -10,6 +10,9 @@ from tracebook.kernels.classes import CLASSES
 from tracebook.kernels.marks import BlockMark, Mark, Marks
 from tracebook.phases import Phase
 
+#: Blocks of layers, which all look alike.
+LAYERED = frozenset({"target", "draft"})
+
 
 @dataclass(frozen=True)
 class Facts:
