@@ -115,16 +115,24 @@ class Coarse:
         """
         if not self.leaves_products(solution):
             return solution
-        best, used = self, solution
+        best, used, fits = self, solution, self.misses(solution)
         for kind in group_kinds(self.reads):
             apart = (*best.apart, kind)
             other = replace(best, runs=build_runs(self.reads, apart), apart=apart)
             # Without what was learnt from the kernels that seemed to read all of it.
             first = other.solve(used.bandwidth_gbps, None, split=used.split)
             again = other.again(first, split=used.split)
-            if again.cost < used.cost - 1:
-                best, used = other, again
+            if again.cost < used.cost - 1 and self.misses(again) < fits:
+                best, used, fits = other, again, self.misses(again)
         return used
+
+    def misses(self, solution: Solution) -> float:
+        """Mean of how far times are from those that the bytes take, by bytes, as |ln|."""
+        size = np.array([r.weight_bytes for r in self.reads], dtype=np.float64)
+        read = np.array([size[m.first : m.end].sum() for m in solution.matches])
+        needed = expected_ns(read, solution.bandwidth_gbps, self.column.launch_ns)
+        off = np.abs(np.log(self.taken_ns(solution.matches) / needed))
+        return float((read * off).sum() / max(read.sum(), 1.0))
 
     def leaves_products(self, solution: Solution) -> bool:
         """Whether kernels that may read weights, and are no mere glue, have no read."""
