@@ -171,14 +171,17 @@ def skip_costs(
     tau_ns: float,
     bandwidth_gbps: float,
     glue_ns: float = LAUNCH_NS,
+    product_ns: float = 0.0,
 ) -> tuple[Floats, Floats]:
     """Cost of leaving out each kernel, and each read.
 
     `tau_ns` is the streaming time that counts as half large, and `glue_ns` what a kernel takes
-    that does hardly anything. The cost rises with the square, so that the glue between matrices
+    that does hardly anything, `product_ns` what a product of a few rows takes that is no read
+    here. The cost rises with the square, so that the glue between matrices
     costs little however much of it there is.
     """
     spared = np.where(_repeated(column.symbol), LAUNCH_NS, glue_ns)
+    spared = np.where(column.named, np.maximum(spared, product_ns), spared)
     streamed = np.maximum(column.duration_ns - spared, 0.0) / tau_ns
     kernel = SKIP_COST * streamed**2 / (1 + streamed**2) * column.skip_factor
     size = np.array([read.weight_bytes for read in reads], dtype=np.float64)
@@ -225,9 +228,10 @@ def build_table(
     habits: Habits | None = None,
     allow_split: bool = False,
     glue_ns: float = LAUNCH_NS,
+    product_ns: float = 0.0,
 ) -> Table:
     """Compute all costs. `allow_split` lets up to MAX_SPLIT equal kernels share one run."""
-    kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps, glue_ns)
+    kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps, glue_ns, product_ns)
     match = match_costs(column, runs, bandwidth_gbps, habits)
     split = _split_costs(column, runs, bandwidth_gbps, habits) if allow_split else {}
     return Table(column, runs, match, kernel_skip, read_skip, split)

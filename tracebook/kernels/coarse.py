@@ -56,6 +56,7 @@ class Coarse:
     tau_ns: float
     glue_ns: float
     peak_gbps: float | None
+    product_ns: float = 0.0
     apart: tuple[tuple[str, ...], ...] = ()
 
     def solve(
@@ -71,6 +72,7 @@ class Coarse:
             habits=habits,
             allow_split=split,
             glue_ns=self.glue_ns,
+            product_ns=self.product_ns,
         )
         matches, cost = align(table, cyclic=cyclic)
         return Solution(matches, cost, self.refit(matches, bandwidth), split)

@@ -32,6 +32,9 @@ LINE_GAIN = 0.8
 #: Most kernels of a step read no weights, and the shortest of them hardly anything.
 GLUE_QUANTILE = 0.25
 LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 1000.0, 4000.0
+#: Products that take so many times as long as the shortest may read as little, if that is less
+#: than so much of what the smallest of the larger matrices takes.
+PRODUCTS_ALIKE, WITHOUT_READ = 1.1, 0.95
 #: A launch takes at most this share of the shortest kernel: in a model of 100 million weights
 #: a matrix of 1 MB takes 0.3 us to read and the rest is launch, but some of it is reading.
 LAUNCH_SHARE = 0.95
@@ -93,7 +96,8 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     large_reads = with_mixers(large_reads) if kept.may_mix.any() else large_reads
     number = np.cumsum([read.op != MIXER for read in large_reads]) - 1
     runs = build_runs(large_reads)
-    coarse = Coarse(kept, large_reads, runs, tau, _glue_ns(column), peak_gbps)
+    product_ns = _small_product_ns(column, least) if len(large) < len(reads) else 0.0
+    coarse = Coarse(kept, large_reads, runs, tau, _glue_ns(column), peak_gbps, product_ns)
     best = coarse.find_turn(starts)
     if not best.matches:
         return None
@@ -186,6 +190,17 @@ def _launch_ns(column: Column) -> float:
     """What any kernel takes at least: about as much as those that do hardly anything."""
     shortest = float(np.quantile(column.duration_ns, GLUE_QUANTILE))
     return min(max(shortest, LEAST_LAUNCH_NS), MOST_LAUNCH_NS)
+
+
+def _small_product_ns(column: Column, least_ns: float) -> float:
+    """What a product takes that reads next to nothing: often more than glue, a launch of its own.
+
+    `least_ns` is the time in which the smallest of the larger matrices is read.
+    """
+    if not column.named.any():
+        return 0.0
+    shortest = PRODUCTS_ALIKE * float(column.duration_ns[column.named].min())
+    return min(shortest, WITHOUT_READ * (column.launch_ns + least_ns))
 
 
 def _distances(index: Ints, length: int) -> Ints:
