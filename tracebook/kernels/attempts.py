@@ -41,6 +41,8 @@ Alternatives = Callable[[], Sequence[Plan]]
 NOT_WEIGHTS = 3.0
 #: A kernel that says it is a product hardly reads no weights.
 PRODUCT_SKIP = 2.0
+#: Where names tell the products that take most of a step, an unknown name is hardly one more.
+PRODUCTS_TOLD, UNTOLD_SKIP = 0.6, 0.3
 #: An unknown name that takes this share of a step can only be a product.
 PRODUCT_SHARE = 0.3
 LEAST_STEPS = 3
@@ -365,11 +367,15 @@ def template_column(kernels: Kernels, template: Template) -> Column:
     names = np.array(CLASSES)[kernels.kernel_class[source]]
     reads_weights = np.isin(names, ["gemm", "unknown"])
     product = (names == "gemm") | _product_names(kernels, template, names == "unknown")
+    spent = float(template.duration_ns[names == "gemm"].sum())
+    told = spent >= PRODUCTS_TOLD * float(template.duration_ns.sum())
     return Column(
         duration_ns=template.duration_ns,
         symbol=kernels.symbol[source],
         match_penalty=np.where(reads_weights, 0.0, NOT_WEIGHTS),
-        skip_factor=np.where(product, PRODUCT_SKIP, np.where(reads_weights, 1.0, 0.1)),
+        skip_factor=np.where(
+            product, PRODUCT_SKIP, np.where(reads_weights, UNTOLD_SKIP if told else 1.0, 0.1)
+        ),
         grid=kernels.grid[source],
         named=names == "gemm",
         distance=np.ones(len(source), dtype=np.int64),

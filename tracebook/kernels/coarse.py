@@ -28,6 +28,8 @@ from tracebook.kernels.runs import Runs, build_runs, group_kinds
 
 #: No fit goes further above the peak: it would follow wrong bytes.
 MOST_ABOVE_PEAK = 1.1
+#: Where more of the bytes have no kernel, finer questions about a solution do not matter.
+MOST_LEFT_OVER = 0.2
 #: Glue takes at most so many times as long as the shorter half of it.
 GLUE_AT_MOST = 1.2
 
@@ -108,17 +110,17 @@ class Coarse:
             shared = self.again(solution, split=True)
             if shared.cost < solution.cost - 1:
                 solution = self.again(shared, split=True)
-        return self.taken_apart(solution)
+        return solution
 
     def taken_apart(self, solution: Solution) -> Solution:
         """Align with a kernel for each read of a kind of group, where that costs less.
 
         Of q, k and v the first is nearly all, so that its kernel may seem to read all three.
         """
-        if not self.leaves_products(solution):
+        if self.left_over(solution) > MOST_LEFT_OVER:
             return solution
         best, used, fits = self, solution, self.misses(solution)
-        for kind in group_kinds(self.reads):
+        for kind in self.beside_products(solution):
             apart = (*best.apart, kind)
             other = replace(best, runs=build_runs(self.reads, apart), apart=apart)
             # Without what was learnt from the kernels that seemed to read all of it.
@@ -136,12 +138,21 @@ class Coarse:
         off = np.abs(np.log(self.taken_ns(solution.matches) / needed))
         return float((read * off).sum() / max(read.sum(), 1.0))
 
-    def leaves_products(self, solution: Solution) -> bool:
-        """Whether kernels that may read weights, and are no mere glue, have no read."""
+    def beside_products(self, solution: Solution) -> list[tuple[str, ...]]:
+        """Kinds of group next to kernels that may read weights, are no mere glue, and read none."""
         free = self.column.reads_weights & (self.column.duration_ns > GLUE_AT_MOST * self.glue_ns)
-        for m in solution.matches:
-            free[m.first_kernel : m.end_kernel] = False
-        return bool(free.any())
+        kind_of = group_kinds(self.reads)
+        taken = np.full(len(free), -1)
+        for number, m in enumerate(solution.matches):
+            taken[m.first_kernel : m.end_kernel] = number
+        found: dict[tuple[str, ...], None] = {}
+        for kernel in np.flatnonzero(free & (taken < 0)).tolist():
+            before = taken[:kernel][taken[:kernel] >= 0][-1:].tolist()
+            for number in {n for last in before for n in (last, last + 1)}:
+                if number < len(solution.matches):
+                    kind = kind_of.get(self.reads[solution.matches[number].first].group)
+                    found |= {kind: None} if kind else {}
+        return list(found)
 
     def leaves_open(self, solution: Solution) -> bool:
         """Whether reads have no kernel, or one far too short: others may share them with it."""

@@ -95,12 +95,12 @@ def build_runs(reads: Sequence[Read], apart: Collection[tuple[str, ...]] = ()) -
     )
 
 
-def group_kinds(reads: Sequence[Read]) -> list[tuple[str, ...]]:
-    """Kinds of fusion group with several reads, each as the families of its reads."""
+def group_kinds(reads: Sequence[Read]) -> dict[int, tuple[str, ...]]:
+    """Kind of each fusion group with several reads: the families of its reads."""
     members: dict[int, list[str]] = {}
     for read in reads:
         members.setdefault(read.group, []).append(read.family)
-    return list(dict.fromkeys(tuple(m) for m in members.values() if len(m) > 1))
+    return {group: tuple(families) for group, families in members.items() if len(families) > 1}
 
 
 def _inside_groups(reads: Sequence[Read]) -> Bools:
