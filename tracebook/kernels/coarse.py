@@ -30,6 +30,8 @@ from tracebook.kernels.runs import Runs, build_runs, group_kinds
 MOST_ABOVE_PEAK = 1.1
 #: Where more of the bytes have no kernel, finer questions about a solution do not matter.
 MOST_LEFT_OVER = 0.2
+#: With more than this the kernels are not those of the reads.
+FOREIGN = 0.5
 #: Glue takes at most so many times as long as the shorter half of it.
 GLUE_AT_MOST = 1.2
 
@@ -92,7 +94,8 @@ class Coarse:
         seem to begin elsewhere: every later pass would only refine that.
         """
         best = min((self.solve(start, None, cyclic=True) for start in starts), key=_cost)
-        if not self.leaves_open(best) or not parts_alike(self.column).any():
+        hopeless = self.left_over(best) > FOREIGN
+        if hopeless or not self.leaves_open(best) or not parts_alike(self.column).any():
             return best
         shared = (self.solve(start, None, cyclic=True, split=True) for start in starts)
         return min(best, *shared, key=_cost)

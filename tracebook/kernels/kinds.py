@@ -45,6 +45,15 @@ class Choice:
             return True
         return info.rows == self.batch * self.rows_per_sequence
 
+    def allows_drafting(self, info: KindInfo) -> bool:
+        """Whether a kind may be the one that was asked for though most kernels draft.
+
+        The passes of a deep drafter have one token a sequence each, and together more kernels
+        than the one that verifies them.
+        """
+        drafting = self.batch is not None and self.rows_per_sequence > 1
+        return drafting and self.signature is None and info.rows == self.batch
+
 
 def describe_kind(kernels: Kernels, kind: Kind) -> KindInfo:
     """Signature, size and rows of a kind, by its middle slice."""
@@ -98,6 +107,9 @@ def choose_kinds(kernels: Kernels, kinds: Sequence[Kind], choice: Choice | None)
         return list(kinds)
     infos = [describe_kind(kernels, kind) for kind in kinds]
     allowed = [kind for kind, info in zip(kinds, infos, strict=True) if choice.allows(info)]
+    if not allowed:
+        pairs = zip(kinds, infos, strict=True)
+        allowed = [kind for kind, info in pairs if choice.allows_drafting(info)]
     if kinds and not allowed:
         wanted = (
             f"signature {choice.signature}"

@@ -14,7 +14,7 @@ from tracebook.columns import Bools, Floats, Ints
 #: Cost of a run that is only a part of its group.
 PARTIAL_GROUP_COST = 0.9
 #: Output projections: what stands in front of one, behind the layer's other reads, mixes tokens.
-OUTPUTS = frozenset({"o", "out", "o_a"})
+OUTPUTS = frozenset({"o", "out", "o_a", "v_b"})
 #: A read of no weights: what attention or a recurrence reads of its cache or state.
 MIXER = "mixer"
 #: Relative spread of durations around bytes / bandwidth of an exact read.
