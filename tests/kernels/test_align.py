@@ -248,7 +248,8 @@ def cost_of_path(table, path, kernels, reads, *, free_ends=False):
             parts = end - start
             if parts == 1 and table.runs.inside[first]:
                 total += APART_COST * between(table, last)
-            total += table.match[last, run] if parts == 1 else table.split[last][parts - 2][run]
+            alike = table.alike[run]
+            total += table.match[last, alike] if parts == 1 else table.split[last][parts - 2][alike]
         kernel, column = end, stop
     return total
 
@@ -288,6 +289,7 @@ def tables(draw, most_kernels=4, most_reads=4, split=False):
         matrix(),
         np.array([draw(costs) for _ in range(kernels)]),
         np.array([draw(costs) for _ in range(reads)]),
+        np.arange(len(runs.first) + 1),  # every run has costs of its own
         more if split else {},
     )
 

@@ -204,10 +204,11 @@ def _repeated(symbol: Ints) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Table:
-    """Everything one alignment needs, computed once: costs for (kernels x runs).
+    """Everything one alignment needs, computed once: costs for (kernels x distinct runs).
 
+    `alike` gives, for each run, the column of its costs; shape (runs + 1,), the last for none.
     `split` has, per kernel that others like it precede, the costs of its sharing each run with
-    the one before it, with the two before it, and so on, each of shape (runs + 1,).
+    the one before it, with the two before it, and so on, each of shape (distinct runs + 1,).
     """
 
     column: Column
@@ -215,6 +216,7 @@ class Table:
     match: Floats
     kernel_skip: Floats
     read_skip: Floats
+    alike: Ints
     split: Mapping[int, Sequence[Floats]] = field(default_factory=dict)
 
 
@@ -232,9 +234,10 @@ def build_table(
 ) -> Table:
     """Compute all costs. `allow_split` lets up to MAX_SPLIT equal kernels share one run."""
     kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps, glue_ns, product_ns)
-    match = match_costs(column, runs, bandwidth_gbps, habits)
-    split = _split_costs(column, runs, bandwidth_gbps, habits) if allow_split else {}
-    return Table(column, runs, match, kernel_skip, read_skip, split)
+    distinct, alike = runs.distinct()
+    match = match_costs(column, distinct, bandwidth_gbps, habits)
+    split = _split_costs(column, distinct, bandwidth_gbps, habits) if allow_split else {}
+    return Table(column, runs, match, kernel_skip, read_skip, alike, split)
 
 
 def _split_costs(
@@ -291,6 +294,7 @@ def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], flo
     moves[0, 1:] = -1
     first_of = np.concatenate([table.runs.first, [0]])[table.runs.table]
     width = table.runs.table.shape[0]
+    cost_of = table.alike[table.runs.table]
     columns = np.arange(reads + 1)
     apart = APART_COST * table.runs.inside
     for row in range(1, length + 1):
@@ -300,7 +304,7 @@ def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], flo
         best = before + apart + table.kernel_skip[kernel]
         if cyclic:
             best[0] = 0.0
-        options = before[first_of] + table.match[kernel][table.runs.table]
+        options = before[first_of] + table.match[kernel][cost_of]
         choice = options.argmin(axis=0)
         value = options[choice, columns]
         move = moves[row]
@@ -310,7 +314,7 @@ def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], flo
         for extra, cost in enumerate(table.split.get(kernel, ()), start=1):
             if row <= extra:
                 break
-            options = rows[row - 1 - extra][first_of] + cost[table.runs.table]
+            options = rows[row - 1 - extra][first_of] + cost[cost_of]
             choice = options.argmin(axis=0)
             value = options[choice, columns]
             better = value < best

@@ -44,6 +44,31 @@ class Runs:
     mixer: Bools
     table: Ints
 
+    def distinct(self) -> tuple[Runs, Ints]:
+        """One of all runs that cost the same, and the number of each run among these.
+
+        A model has a hundred layers and a dozen kinds of matrix. The last number, one more than
+        there are runs, is that of the padding of `table`.
+        """
+        columns = (self.weight_bytes, self.rows, self.penalty, self.spread, self.kind, self.mixer)
+        many = self.end - self.first
+        rows = np.stack([np.asarray(c, dtype=np.float64) for c in (*columns, many)], axis=1)
+        _, example, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        picked = {
+            name: getattr(self, name)[example]
+            for name in (
+                "first",
+                "end",
+                "weight_bytes",
+                "rows",
+                "penalty",
+                "spread",
+                "kind",
+                "mixer",
+            )
+        }
+        return replace(self, **picked), np.append(number.reshape(-1), len(example))
+
 
 def build_runs(reads: Sequence[Read], apart: Collection[tuple[str, ...]] = ()) -> Runs:
     """List every run of neighbouring reads of one fusion group.

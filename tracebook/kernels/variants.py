@@ -34,9 +34,7 @@ def read_orders(plan: Plan) -> list[Plan]:
     if not any(read.op.startswith("shared") for read in plan.reads):
         return plans
     return [
-        _changed(one, partial(_reordered, order=order))
-        for one in plans
-        for order in EXPERT_ORDERS
+        _changed(one, partial(_reordered, order=order)) for one in plans for order in EXPERT_ORDERS
     ]
 
 
