@@ -223,7 +223,8 @@ def judge_attempt(
         NoDecodeSteps: The kernels are not those of the plan, and say nothing themselves.
     """
     if attempt.plan is None or attempt.fit is None:
-        check_structure(attempt.marks, attempt.kernels.kernel_class[attempt.template.source])
+        of_position = attempt.kernels.kernel_class[attempt.template.source]
+        check_structure(attempt.marks, of_position, attempt.template.duration_ns)
         return attempt, None, []
     verdict, notices = _judged(attempt, attempt.plan, attempt.fit, peak_gbps)
     source = attempt.template.source
@@ -324,13 +325,16 @@ def _without_trust(
         check_drafter_alone(_depth(other), attempt.plan)
     wrong_depth = other is not None and _depth(other) <= FOREIGN * _depth_said(attempt.plan)
     hopeless = other is None and (
-        attempt.goodness < FOREIGN or verdict.matched_share < MOSTLY_FOUND
+        attempt.goodness < FOREIGN
+        or verdict.matched_share < MOSTLY_FOUND
+        or not verdict.bytes_trusted
     )
     if verdict.matched_share < FOREIGN or wrong_depth or hopeless:
         raise no_decode(attempt.kernels, attempt.plan, peak_gbps)
     if other is None:
         return attempt, verdict, notices
-    check_structure(other.marks, other.kernels.kernel_class[other.template.source])
+    classes = other.kernels.kernel_class[other.template.source]
+    check_structure(other.marks, classes, other.template.duration_ns)
     told = Notice(
         "phases_from_structure",
         "The checkpoint explains too little of the step, so phases come from its structure "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan
-from tracebook.columns import Ints
+from tracebook.columns import Floats, Ints
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.align import Column
 from tracebook.kernels.classes import CHOOSES, CLASSES
@@ -30,6 +30,8 @@ LAYERS_FOUND = 0.97
 OUTPUT_SHARE = 0.25
 #: A kernel that takes so many times as long as what it was matched with may do something else.
 TOO_LONG = 2.0
+#: Products shorter than this share of the longest of a layer read no vocabulary.
+SMALL_MATRIX = 0.02
 #: A sequence passes one token through the layers, or a tree or block of drafts: engines go up
 #: to 64. A prompt has more, and so has a chunk of one (512 and up).
 TOKENS_PER_SEQUENCE = 64
@@ -125,17 +127,18 @@ def output_is_missing(fit: Fit, column: Column, plan: Plan, peak_gbps: float | N
     return spent_ns < OUTPUT_SHARE * needed_ns
 
 
-def check_structure(marks: Marks, kernel_class: Ints) -> None:
+def check_structure(marks: Marks, kernel_class: Ints, duration_ns: Floats) -> None:
     """Refuse layers that are followed by neither an output layer nor the choice of a token.
 
     Args:
         marks: What the structure of the step told.
         kernel_class: Index into CLASSES per template position.
+        duration_ns: Median duration per position.
 
     Raises:
         NoDecodeSteps: There is neither.
     """
-    if _chooses(kernel_class) or any(block.name == "output" for block in marks.blocks):
+    if _chooses(kernel_class) or _reads_vocabulary(marks, duration_ns):
         return
     raise NoDecodeSteps(
         "No steady decode found: layers of a model repeat, but neither an output layer nor the "
@@ -143,6 +146,19 @@ def check_structure(marks: Marks, kernel_class: Ints) -> None:
         "Record a server while it generates tokens. Of a model in pipeline stages take the "
         "device with the last stage (--device).",
     )
+
+
+def _reads_vocabulary(marks: Marks, duration_ns: Floats) -> bool:
+    """Whether the products behind the layers can be an output layer: it is no small matrix.
+
+    A vocabulary has as many rows as the widest matrix of a layer, or more; a score has one.
+    """
+    longest = dict.fromkeys(("target", "output"), 0.0)
+    for mark in marks.marks:
+        name = marks.blocks[mark.block].name
+        if name in longest:
+            longest[name] = max(longest[name], float(duration_ns[mark.position]))
+    return longest["output"] >= SMALL_MATRIX * longest["target"] and longest["output"] > 0
 
 
 def check_drafter_alone(depth: int, plan: Plan) -> None:
@@ -182,9 +198,11 @@ def check_tokens(kind: KindInfo, batch: int | None) -> list[Notice]:
     Raises:
         NoDecodeSteps: No batch that was said or that is usual has so many tokens.
     """
-    tokens = kind.norm_grids[0] if kind.norm_grids else 0
+    grids = kind.norm_grids or kind.row_grids
+    told = grids[0] if grids else 0
+    tokens = told or kind.rows or 0
     most = TOKENS_PER_SEQUENCE * batch if batch is not None else MOST_SEQUENCES
-    if tokens > most:
+    if told > most:
         sequences = f"batch {batch}" if batch is not None else "any usual batch"
         raise NoDecodeSteps(
             f"No steady decode found: {tokens:,} tokens pass the layers at once, more than "
