@@ -45,7 +45,7 @@ from tracebook.opening import (
 from tracebook.options import Options, check_names, choice_of, describe
 from tracebook.report import Report
 from tracebook.trace import Trace
-from tracebook.traffic import Models
+from tracebook.traffic import Models, step_traffic
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,9 @@ def examine_trace(
         NoDecodeSteps: Nothing repeats.
     """
     plan, alternatives = _laid_out(run, models)
+    if plan is not None and models is not None:
+        moved = step_traffic(models, plan, run).movements
+        plan = replace(plan, state_bytes=sum(movement.bytes for movement in moved))
     device = options.get("device")
     machine = _machine(trace, device, run)
     rules = options.get("rules")

@@ -70,7 +70,8 @@ class Plan:
     `attention_layers` and `recurrent_layers` are the target's layers by kind.
     `description` says in words what is drafted and how (for messages). `notices`
     name what had to be assumed. `ranks` is the number of tensor-parallel ranks; bytes are
-    those of one.
+    those of one. `state_bytes` are what a step moves beside its weights (cache, state, rows), as
+    far as that is known: attention over a long context may take longer than all matrices.
     """
 
     blocks: tuple[Block, ...]
@@ -82,6 +83,7 @@ class Plan:
     description: str
     notices: tuple[Notice, ...] = ()
     ranks: int = 1
+    state_bytes: int = 0
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:

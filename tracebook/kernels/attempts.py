@@ -109,7 +109,8 @@ def best_attempt(
             return True
         shortest, longest = STEP_BOUNDS
         busy, floor = busy_ns(kernels.before_ns, lag), floor_ns(plan, peak_gbps)
-        return shortest * floor <= busy and busy - SMALL_NS * lag <= longest * floor
+        most = longest * (floor + plan.state_bytes / peak_gbps)
+        return shortest * floor <= busy and busy - SMALL_NS * lag <= most
 
     # Training repeats whatever it is compared by.
     for alphabet in ALPHABETS[:1] if kernels.train.any() else ALPHABETS:
