@@ -241,9 +241,22 @@ def llamacpp(run: Run, b: Builder) -> None:
     )
     target_layers(run, b, "target" if run.launch != "none" else "")
     output_head(b, OUTPUT, head_linear(run, draft=False))
-    b.ops = [extra for op in b.ops for extra in _quantised_input(op)]
+    b.ops = [extra for op in _residual_apart(b.ops) for extra in _quantised_input(op)]
     b.launch = ""
     b.add("sample", SAMPLING)
+
+
+def _residual_apart(ops: list[Op]) -> list[Op]:
+    """Additions to the residual stream as kernels of their own: what they add tells their layer."""
+    out: list[Op] = []
+    for op in ops:
+        if op.what not in ("addnorm", "final_norm"):
+            out.append(op)
+            continue
+        before = next((o for o in reversed(out) if o.layer is not None), op)
+        out.append(replace(op, what="residual", layer=before.layer, phase=before.phase))
+        out.append(replace(op, what="row_norm"))
+    return out
 
 
 def _quantised_input(op: Op) -> list[Op]:
@@ -271,4 +284,5 @@ def hf(run: Run, b: Builder) -> None:
     b.add("prep", PREPARE)
     target_layers(run, b, "")
     output_head(b, OUTPUT, head_linear(run, draft=False))
+    b.ops = _residual_apart(b.ops)
     b.add("sample", SAMPLING)

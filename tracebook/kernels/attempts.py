@@ -49,6 +49,9 @@ LEAST_STEPS = 3
 #: Busy time of a step over the time its reads take at the peak: shorter means that a smaller
 #: model ran (a quarter is BF16 said of NVFP4), longer that reading weights does not bound it.
 STEP_BOUNDS = (0.25, 8.0)
+#: No step takes less than this share of the time that its reads take at the peak, if the plan
+#: is right and the peak about.
+POSSIBLE = 0.9
 #: Time that a kernel takes however little it does: in small models most of a step.
 SMALL_NS = 2500.0
 #: Periods and kinds of step that are tried before giving up.
@@ -141,7 +144,12 @@ def _best_period(
     """The best attempt at the periods of some marks, None where no period can be decode."""
     best: Attempt | None = None
     as_good = AS_GOOD if plan is None else AS_GOOD_WITH_PLAN
-    for period in find_periods(marks, can_be_a_step, as_good)[:PERIODS_TRIED]:
+    periods = find_periods(marks, can_be_a_step, as_good)
+    if plan is not None and peak_gbps is not None:
+        # Layers in a row repeat as steps do; what is too short for all reads is tried last.
+        least = POSSIBLE * floor_ns(plan, peak_gbps)
+        periods.sort(key=lambda period: busy_ns(kernels.before_ns, period.kernels) < least)
+    for period in periods[:PERIODS_TRIED]:
         found, kinds = find_kinds(kernels, period.kernels, can_be_a_step, marks)
         for kind in choose_kinds(found, kinds, choice)[:KINDS_TRIED]:
             if len(kind.slices) < max(2, min(LEAST_STEPS, len(kinds[0].slices))):
