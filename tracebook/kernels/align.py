@@ -77,7 +77,7 @@ class Column:
     @property
     def may_mix(self) -> NDArray[np.bool_]:
         """True where no name tells whether the kernel reads weights or a cache."""
-        return np.asarray(self.reads_weights & ~self.named & (self.skip_factor <= 1.0))
+        return np.asarray(self.reads_weights & ~self.named)
 
     def take(self, index: Ints) -> Column:
         """The kernels at `index`, in that order."""
