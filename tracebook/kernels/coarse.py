@@ -106,22 +106,25 @@ class Coarse:
         return replace(self, column=self.column.take(order))
 
     def settle(self, turned: Solution) -> Solution:
-        """Align, learn bandwidth and habits, align again; try shared reads where needed."""
+        """Align, learn bandwidth and habits, align again."""
         split = turned.split
-        solution = self.again(self.solve(turned.bandwidth_gbps, None, split=split), split=split)
-        if not split and self.leaves_open(solution) and parts_alike(self.column).any():
-            shared = self.again(solution, split=True)
-            if shared.cost < solution.cost - 1:
-                solution = self.again(shared, split=True)
-        return solution
+        return self.again(self.solve(turned.bandwidth_gbps, None, split=split), split=split)
 
-    def taken_apart(self, solution: Solution) -> Solution:
+    def refined(self, solution: Solution) -> Solution:
+        """Try a kernel for each read of a group, and then several kernels to a read."""
+        apart, solution = self.taken_apart(solution)
+        if solution.split or not self.leaves_open(solution) or not parts_alike(self.column).any():
+            return solution
+        shared = apart.again(solution, split=True)
+        return apart.again(shared, split=True) if shared.cost < solution.cost - 1 else solution
+
+    def taken_apart(self, solution: Solution) -> tuple[Coarse, Solution]:
         """Align with a kernel for each read of a kind of group, where that costs less.
 
         Of q, k and v the first is nearly all, so that its kernel may seem to read all three.
         """
         if self.left_over(solution) > MOST_LEFT_OVER:
-            return solution
+            return self, solution
         best, used, fits = self, solution, self.misses(solution)
         for kind in self.beside_products(solution):
             apart = (*best.apart, kind)
@@ -131,7 +134,7 @@ class Coarse:
             again = other.again(first, split=used.split)
             if again.cost < used.cost - 1 and self.misses(again) < fits:
                 best, used, fits = other, again, self.misses(again)
-        return used
+        return best, used
 
     def misses(self, solution: Solution) -> float:
         """Mean of how far times are from those that the bytes take, by bytes, as |ln|."""

@@ -106,7 +106,7 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     turns = turns if coarse.leaves_open(best) else turns[:1]
     settled = [(coarse.turned(turn).settle(best), turn) for turn in turns]
     solution, turn = min(settled, key=lambda option: option[0].cost)
-    solution = coarse.turned(turn).taken_apart(solution)
+    solution = coarse.turned(turn).refined(solution)
     rotation = int(index[turn])
     order = np.roll(np.arange(len(column.duration_ns)), -rotation)
     place = np.argsort(order)[np.roll(index, -turn)]
