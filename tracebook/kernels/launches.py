@@ -26,6 +26,10 @@ BACK_NS = 2_000_000
 BACK_SHARE = 0.001
 #: One of so many ids is looked at to divide them in parts of about one size.
 _SAMPLE = 1024
+#: What is summed for each node: launches that begin with it, all that have it and its time in
+#: them, and the same of those that are whole at the begin.
+_FIRST, _SEEN, _SEEN_NS, _WHOLE, _WHOLE_NS = range(5)
+_SUMS = 5
 #: No id, and no node.
 _NONE = -(2**63)
 
@@ -154,14 +158,27 @@ def _as_started(columns: _Columns) -> Launches | None:
             in_graph[part.start - 1] = True
         if columns.nodes:
             begun = _begun(start, ~same, origin)
-            node = means.add(columns.node[part], start - begun)
+            node = means.add(columns.node[part], start - begun, ~same)
             in_graph[part] |= node > 0
             means.mixed |= bool((same[1:] & ((node[1:] > 0) != (node[:-1] > 0))).any())
             means.mixed |= bool(same[0] and (node[0] > 0) != (number[part.start - 1] > 0))
             number[part], origin = node, int(begun[-1])
         last = int(ids[-1])
+    if means.is_cut():
+        _count_whole(columns, number, means)
     launches = Launches(None, in_graph, columns.ids, by_id=True)
     return launches if not columns.nodes or _rising(columns, number, means) else None
+
+
+def _count_whole(columns: _Columns, number: Ints, means: _NodeMeans) -> None:
+    """Count launches that have their first kernels; ids rise."""
+    origin, last = 0, _NONE
+    for part in parts(len(columns)):
+        ids, start = columns.ids[part], columns.start_ns[part]
+        new = ~_same(ids, last)
+        begun = _begun(start, new, origin)
+        means.add_whole(number[part], start - begun, new)
+        origin, last = int(begun[-1]), int(ids[-1])
 
 
 def _rising(columns: _Columns, number: Ints, means: _NodeMeans) -> bool:
@@ -200,34 +217,57 @@ def _begun(start: Ints, new: Bools, origin: int) -> Ints:
 class _NodeMeans:
     """Mean time from the start of its launch to a graph node, over all of its launches.
 
-    Number 0 stands for no node. `mixed` says whether a launch has both.
+    A launch whose first kernels the profiler lost begins with a node that is elsewhere in the
+    others: it does not tell when its nodes run, unless nothing else does. Number 0 stands for
+    no node. `mixed` says whether a launch has both.
     """
 
     def __init__(self) -> None:
         self.nodes = Numbering()
         self.number(np.array([_NONE]))
-        self.total = np.zeros(0, dtype=np.float64)
-        self.count = np.zeros(0, dtype=np.int64)
+        self.sums = np.zeros((_SUMS, 0))
         self.mixed = False
+        self.whole = True  # whether the last launch has its first kernel
 
     def number(self, node: Ints) -> NDArray[np.int32]:
         """The number of each node."""
         return self.nodes.number(np.ascontiguousarray(node, dtype=np.int64).view(np.uint64))
 
-    def add(self, node: Ints, offset_ns: Ints) -> NDArray[np.int32]:
-        """Count some kernels; the number of the node of each."""
+    def add(self, node: Ints, offset_ns: Ints, new: Bools) -> NDArray[np.int32]:
+        """Count some kernels, `new` where a launch begins; the number of the node of each."""
         number = self.number(node)
-        size = len(self.nodes)
-        self.total.resize(size, refcheck=False)
-        self.count.resize(size, refcheck=False)
-        # Whole numbers far below 2**53, of which floats are exact sums.
-        self.total += np.bincount(number, weights=offset_ns, minlength=size)
-        self.count += np.bincount(number, minlength=size)
+        self.sums = np.pad(self.sums, ((0, 0), (0, len(self.nodes) - self.sums.shape[1])))
+        self._count(_FIRST, number[new])
+        self._count(_SEEN, number)
+        self._count(_SEEN_NS, number, offset_ns)
         return number
+
+    def _count(self, row: int, number: Ints, weights: Ints | None = None) -> None:
+        # Whole numbers far below 2**53, of which floats are exact sums.
+        self.sums[row] += np.bincount(number, weights=weights, minlength=self.sums.shape[1])
+
+    def usually_first(self) -> Bools:
+        """Nodes that most of the launches that have them begin with, per number."""
+        return np.asarray(2 * self.sums[_FIRST] >= self.sums[_SEEN])
+
+    def is_cut(self) -> bool:
+        """Whether a launch lacks its first kernels; all have been counted."""
+        return bool((self.sums[_FIRST][~self.usually_first()] > 0).any())
+
+    def add_whole(self, number: Ints, offset_ns: Ints, new: Bools) -> None:
+        """Count kernels again, those of launches that lack their first ones left out."""
+        begun = self.usually_first()[number[new]]
+        whole = np.append(self.whole, begun)[np.cumsum(new)]
+        self._count(_WHOLE, number[whole])
+        self._count(_WHOLE_NS, number[whole], offset_ns[whole])
+        self.whole = bool(whole[-1])
 
     def means(self) -> Floats:
         """Per number."""
-        return self.total / np.maximum(self.count, 1)
+        sums = self.sums
+        seen = sums[_SEEN_NS] / np.maximum(sums[_SEEN], 1)
+        whole = sums[_WHOLE_NS] / np.maximum(sums[_WHOLE], 1)
+        return np.asarray(np.where(sums[_WHOLE] > 0, whole, seen))
 
 
 def _sorted(columns: _Columns) -> Launches | None:
@@ -241,7 +281,11 @@ def _sorted(columns: _Columns) -> Launches | None:
         at = order[part]
         at = at[np.argsort(columns.ids[at], kind="stable")]
         order[part] = at
-        means.add(columns.node[at], _offsets(columns, at))
+        means.add(columns.node[at], _offsets(columns, at), _new(columns.ids[at]))
+    for part in edges if means.is_cut() else ():
+        at = order[part]
+        number = means.number(columns.node[at])
+        means.add_whole(number, _offsets(columns, at), _new(columns.ids[at]))
     usual = means.means()
     back, latest = 0, _NONE
     for part in edges:
@@ -266,7 +310,12 @@ def _sorted(columns: _Columns) -> Launches | None:
 def _offsets(columns: _Columns, at: Ints) -> Ints:
     """Time from the start of its launch to each kernel; kernels sorted by id and start."""
     start = columns.start_ns[at]
-    return np.asarray(start - _begun(start, np.diff(columns.ids[at], prepend=_NONE) != 0, 0))
+    return np.asarray(start - _begun(start, _new(columns.ids[at]), 0))
+
+
+def _new(ids: Ints) -> Bools:
+    """Whether a launch begins with each kernel; kernels sorted by id."""
+    return np.asarray(np.diff(ids, prepend=_NONE) != 0)
 
 
 def _divide(columns: _Columns, order: Ints) -> list[slice]:
