@@ -10,6 +10,7 @@ import pytest
 from tracebook.checkpoint.header import read_checkpoint
 from tracebook.checkpoint.ledger import build_ledger
 from tracebook.checkpoint.plan_builder import build_plan
+from tracebook.checkpoint.state import model_state
 
 H, F, V = 64, 256, 512
 #: Model -> prefix of a layer, its matrices with rows and columns, its vectors, and what stands
@@ -145,3 +146,22 @@ def test_positions_are_looked_up(write: Callable[..., Path], model: str) -> None
     )
     tables = ledger.modules.filter(ledger.modules["module"].str.contains("|".join(LOOKED_UP)))
     assert tables["block"].to_list() == ["gather_table"]
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "values"),
+    [
+        ("gpt2", {"n_head": 4, "n_embd": H}, 2 * H),
+        ("gpt_neox", {"num_attention_heads": 4, "hidden_size": H}, 2 * H),
+        ("falcon", {"num_attention_heads": 4, "hidden_size": H, "multi_query": True}, 2 * H // 4),
+        ("falcon", {"num_attention_heads": 8, "num_kv_heads": 2, "hidden_size": H}, 2 * H // 4),
+        ("chatglm", {"kv_channels": 16, "multi_query_group_num": 2}, 64),
+        ("gpt2", {}, None),
+    ],
+)
+def test_the_cache_of_fused_projections(
+    write: Callable[..., Path], model: str, config: dict[str, object], values: int | None
+) -> None:
+    ledger = build_ledger(read_checkpoint(write(tensors(model), model_type=model, **config)))
+    state = model_state(ledger, "target")
+    assert [layer.write_values for layer in state.attention] == ([values] * 2 if values else [])

@@ -26,6 +26,13 @@ _MAMBA_HEAD_DIM = ("mamba_head_dim", "mamba_d_head", "head_dim")
 _MAMBA_STATE = ("ssm_state_size", "mamba_d_state", "state_size", "mamba_state_dim")
 _MAMBA_GROUPS = ("n_groups", "mamba_n_groups", "mamba_num_groups")
 
+#: Names that configs give to heads and widths of attention, first found counts: today's, and
+#: those of GPT-2, Falcon, MPT and ChatGLM.
+_QUERY_HEADS = ("num_attention_heads", "n_head", "n_heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
+_HEAD_SIZES = ("head_dim", "kv_channels")
+_WIDTHS = ("hidden_size", "n_embd", "d_model")
+
 #: Every how manyth layer sees all of the context, for models whose config leaves it to the code
 #: (transformers' models before `layer_types`, llama.cpp's `n_swa_pattern`).
 _WINDOW_PATTERN = {
@@ -188,9 +195,11 @@ def _kv_values(ops: Mapping[str, int | None], config: Mapping[str, Any]) -> int 
     if (k := ops.get("k")) is not None:
         # Models that use K as V (Gemma's global layers) have no v_proj, yet cache both.
         return k + (ops.get("v") or k)
-    heads, size = _count(config, "num_key_value_heads"), _count(config, "head_dim")
+    queries = _count(config, *_QUERY_HEADS)
+    # Configs that name no K and V heads mean as many as there are query heads.
+    heads = 1 if config.get("multi_query") is True else _count(config, *_KV_HEADS) or queries
+    size, hidden = _count(config, *_HEAD_SIZES), _count(config, *_WIDTHS)
     if size is None:
-        hidden, queries = _count(config, "hidden_size"), _count(config, "num_attention_heads")
         size = hidden // queries if hidden and queries else None
     fused = {"k", "qkv"} & ops.keys()
     return 2 * heads * size if fused and heads and size else None
