@@ -125,3 +125,21 @@ def test_glue_in_front_of_the_preparation(names, moved):
     kernels, first = turned([*kernels, *glue], 9)
     cut = cut_of(kernels, gaps=[0.0] * len(kernels))
     assert cut.position == first - moved
+
+
+def test_a_step_does_not_begin_within_its_layers_or_behind_its_preparation():
+    """The gaps of eager kernels differ by a microsecond, which tells nothing."""
+    kernels, first = turned(step(), 11)
+    for later in (1, 2):  # the gather, the norm of the first layer
+        gaps = [900.0] * len(kernels)
+        gaps[(first + later) % len(kernels)] = 4000.0
+        assert cut_of(kernels, gaps=gaps, marker=None).position == first
+
+
+def test_runs_that_begin_and_end_at_one_place_tell_it():
+    """Without names and pauses; what stands around the runs is other work."""
+    kernels = nameless(drafted_step(1))
+    gaps = [0.0] * len(kernels)
+    at = next(i for i, k in enumerate(kernels) if k.phase == "drafter_layers")
+    assert cut_of(kernels, gaps=gaps, borders=[0]).position == 0
+    assert cut_of(kernels, gaps=gaps, borders=[at - 1]).position == at - 1

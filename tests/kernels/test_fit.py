@@ -401,3 +401,31 @@ def test_bias_is_bounded():
     matches = [Match(i, i + 1, i, i + 1) for i in range(9)]
     habits = learn_habits(column, build_runs(reads), matches, GBPS)
     assert habits.bias.tolist() == [habits_module.MAX_BIAS]
+
+
+@pytest.mark.parametrize("ms", [0.05, 0.2, 1.0, 5.0])
+def test_nameless_attention_of_any_length_is_no_matrix(ms):
+    """A long context: attention lasts as long as a matrix of the layer, or as all together."""
+    kernels = [replace(k, ns=round(1e6 * ms)) if "flash" in k.name else k for k in step()]
+    fit = fitted(kernels, named=False)
+    assert placed(fit) == true_places(kernels)
+    assert fit.bandwidth_gbps == pytest.approx(GBPS, rel=0.02)
+
+
+def test_of_unequal_projections_each_has_its_kernel_in_every_layer():
+    """q is nearly all of q, k and v: its kernel may seem to read the three of them."""
+    small = {"q": 16.8, "k": 2.1, "v": 2.1}
+    kernels, reads = [], []
+    for layer in range(LAYERS):
+        for k in step()[2 + 8 * layer : 10 + 8 * layer]:
+            if k.matrix != "q_proj+k_proj+v_proj":
+                kernels.append(k)
+                continue
+            for op, mb in small.items():
+                made = product("target_layers", layer, f"{op}_proj", mb, op, 1024)
+                kernels.append(replace(made, ns=made.ns + 2000))
+        for read in PLAN.blocks[0].reads[7 * layer : 7 * layer + 7]:
+            mb = small.get(read.op)
+            reads.append(replace(read, weight_bytes=round(mb * MB)) if mb else read)
+    of = make_plan([("target", reads)], LAYERS)
+    assert placed(fitted(kernels, of), of) == true_places(kernels)

@@ -103,3 +103,12 @@ def test_what_is_not_there_is_refused_with_what_is(choice):
         choose_kinds(kernels, kinds, choice)
     for kind in kinds:
         assert describe_kind(kernels, kind).signature in caught.value.hint
+
+
+def test_a_step_that_mostly_drafts_is_chosen_by_its_batch():
+    """A draft model of many layers: more kernels have one token a sequence than all of them."""
+    kernels, kinds = kinds_of(with_rows(2), with_rows(16))
+    assert choose_kinds(kernels, kinds, Choice(batch=2, rows_per_sequence=4)) == kinds[:1]
+    assert choose_kinds(kernels, kinds, Choice(batch=4, rows_per_sequence=4)) == kinds[1:]
+    with pytest.raises(NoDecodeSteps):
+        choose_kinds(kernels, kinds, Choice(batch=3, rows_per_sequence=4))

@@ -152,3 +152,21 @@ def test_more_tokens_at_once_are_prefill(count, batch):
     with pytest.raises(NoDecodeSteps, match=f"{count:,} tokens pass the layers at once") as caught:
         tokens(count, batch)
     assert "--batch" in caught.value.hint
+
+
+@pytest.mark.parametrize(("grids", "told"), [((1400, 2800), True), ((), False)])
+def test_grids_of_other_row_wise_kernels_tell_tokens_too(grids, told):
+    """One name of norm; where fewer names share the grid it is only warned of."""
+    kind = KindInfo("00000000", 20, 900, 1400, row_grids=grids)
+    if told:
+        with pytest.raises(NoDecodeSteps, match="1,400 tokens"):
+            check_tokens(kind, None)
+    else:
+        assert [notice.code for notice in check_tokens(kind, None)] == ["tokens_at_once"]
+
+
+def test_a_score_is_no_output_layer():
+    """A reranker: one row behind the last layer, and nothing chooses a token."""
+    score = replace(step()[-2], ns=2500, phase="output_layer")
+    with pytest.raises(NoDecodeSteps, match="neither an output layer"):
+        judged(lambda: [*pooled(), score], None)

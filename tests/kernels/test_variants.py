@@ -51,3 +51,13 @@ def test_every_order_has_the_same_reads_layer_by_layer():
         assert sorted(other.reads, key=repr) == sorted(of.reads, key=repr)
         assert [r.layer for r in other.reads] == [r.layer for r in of.reads]
         assert [r.op for r in other.reads if r.op in ("qkv", "o")] == ["qkv", "o"] * 2
+
+
+def test_the_up_projection_of_latents_may_stand_on_both_sides_of_attention():
+    of = mixture("q_a", "q_b", "kv_b", "o")
+    whole, absorbed = read_orders(of)
+    assert whole == of
+    ops = [(r.op, r.weight_bytes, r.basis) for r in absorbed.reads if r.layer == 1]
+    assert ops[2:4] == [("k_b", 500, "derived"), ("v_b", 500, "derived")]
+    assert len({r.group for r in absorbed.reads if r.op in ("k_b", "v_b")}) == 4
+    assert sum(r.weight_bytes for r in absorbed.reads) == sum(r.weight_bytes for r in of.reads)
