@@ -6,7 +6,7 @@ made on the way is made for one part at a time, which also keeps it in the proce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,3 +122,25 @@ class Values:
             return self._array[rows]
         assert isinstance(self.source, pl.Series)
         return self.source[rows].fill_null(self.missing).to_numpy()
+
+
+def distinct_rows(columns: Sequence[NDArray[Any]]) -> tuple[Ints, Ints]:
+    """Number rows by what they hold, column by column.
+
+    `np.unique` of rows compares them as records, and an exception that a signal raises in the
+    midst of that comes out of it as another one.
+
+    Args:
+        columns: At least one, of one length.
+
+    Returns:
+        A row of each number, and the number of each row.
+    """
+    number = np.zeros(len(columns[0]), dtype=np.int64)
+    example = np.zeros(0, dtype=np.int64)
+    for column in columns:
+        values, code = np.unique(column, return_inverse=True)
+        _, example, number = np.unique(
+            number * len(values) + code, return_index=True, return_inverse=True
+        )
+    return example, number

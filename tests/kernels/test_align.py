@@ -423,3 +423,14 @@ def test_split_cost_is_paid_once_a_group_of_parts():
     _, cost = align(table)
     # Two launches instead of one: 203 us for 201.5 us is not noticed.
     assert SPLIT_COST <= cost <= SPLIT_COST + 0.5
+
+
+def test_runs_that_cost_the_same_are_computed_once():
+    runs = build_runs([read(8, 0), read(2, 0), read(8, 1), read(2, 1), read(5, 2)])
+    examples, number = runs.distinct()
+    assert len(examples.first) == 4  # 8, 2, both, 5
+    assert number[-1] == 4
+    for run, own in enumerate(number[:-1].tolist()):
+        assert runs.weight_bytes[run] == examples.weight_bytes[own]
+        assert runs.kind[run] == examples.kind[own]
+        assert runs.penalty[run] == examples.penalty[own]

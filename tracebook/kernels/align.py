@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracebook.checkpoint.plan import Read
-from tracebook.columns import Floats, Ints
+from tracebook.columns import Floats, Ints, distinct_rows
 from tracebook.kernels.runs import PARTIAL_GROUP_COST, Runs
 
 #: Cost of leaving out a kernel or a read that is large against the smallest group that
@@ -154,15 +154,16 @@ def match_costs(
 
 def grid_fits(grid: Ints, rows: Ints) -> NDArray[np.bool_]:
     """True where a grid dimension is ceil(N / tile) of a common tile, shape (kernels, runs)."""
-    distinct_rows, row_of = np.unique(rows, return_inverse=True)
-    distinct_grids, grid_of = np.unique(grid, axis=0, return_inverse=True)
+    different, row_of = np.unique(rows, return_inverse=True)
+    example, grid_of = distinct_rows(tuple(grid.T))
+    distinct_grids = grid[example]
     tiles = np.array(TILES)
-    counts = -(-distinct_rows[:, None] // tiles[None, :])
+    counts = -(-different[:, None] // tiles[None, :])
     hit = (distinct_grids[:, :, None, None] == counts[None, None, :, :]).any(axis=(1, 3))
-    hit &= (distinct_rows > 0)[None, :]
+    hit &= (different > 0)[None, :]
     # One block fits any small matrix: no evidence.
     hit &= (distinct_grids.max(axis=1) > 1)[:, None]
-    return np.asarray(hit[grid_of.reshape(-1)][:, row_of.reshape(-1)])
+    return np.asarray(hit[grid_of][:, row_of])
 
 
 def skip_costs(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracebook.checkpoint.plan import Read
-from tracebook.columns import Bools, Floats, Ints
+from tracebook.columns import Bools, Floats, Ints, distinct_rows
 
 #: Cost of a run that is only a part of its group.
 PARTIAL_GROUP_COST = 0.9
@@ -52,8 +52,7 @@ class Runs:
         """
         columns = (self.weight_bytes, self.rows, self.penalty, self.spread, self.kind, self.mixer)
         many = self.end - self.first
-        rows = np.stack([np.asarray(c, dtype=np.float64) for c in (*columns, many)], axis=1)
-        _, example, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        example, number = distinct_rows((*columns, many))
         picked = {
             name: getattr(self, name)[example]
             for name in (
@@ -67,7 +66,7 @@ class Runs:
                 "mixer",
             )
         }
-        return replace(self, **picked), np.append(number.reshape(-1), len(example))
+        return replace(self, **picked), np.append(number, len(example))
 
 
 def build_runs(reads: Sequence[Read], apart: Collection[tuple[str, ...]] = ()) -> Runs:
