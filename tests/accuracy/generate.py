@@ -21,6 +21,8 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true", help="drawn ones with a wrong plan")
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
+    if args.wrong and args.drawn is None:
+        parser.error("--wrong is for cases drawn at random: say --drawn N")
     drawn = (draw_wrong if args.wrong else draw)(args.seed, args.drawn or 0)
     cases = CASES if args.drawn is None else drawn
     chosen = [case for case in cases if fnmatch.fnmatch(case.name, args.only)]

@@ -427,7 +427,7 @@ def test_split_cost_is_paid_once_a_group_of_parts():
 
 def test_runs_that_cost_the_same_are_computed_once():
     runs = build_runs([read(8, 0), read(2, 0), read(8, 1), read(2, 1), read(5, 2)])
-    examples, number = runs.distinct()
+    examples, number = runs.distinct
     assert len(examples.first) == 4  # 8, 2, both, 5
     assert number[-1] == 4
     for run, own in enumerate(number[:-1].tolist()):

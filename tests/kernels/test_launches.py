@@ -169,7 +169,7 @@ def test_part_by_part_is_as_all_at_once(replays, chunk, far):
 
 
 def test_a_replay_that_lost_its_first_kernels_does_not_move_the_others():
-    """Two of a thousand nodes' mean times would change places, were its times counted."""
+    """Its times from a later begin would put its nodes in front of those that it lacks."""
     rows = []
     for replay in range(4):
         for node in range(4):

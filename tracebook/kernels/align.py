@@ -235,7 +235,7 @@ def build_table(
 ) -> Table:
     """Compute all costs. `allow_split` lets up to MAX_SPLIT equal kernels share one run."""
     kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps, glue_ns, product_ns)
-    distinct, alike = runs.distinct()
+    distinct, alike = runs.distinct
     match = match_costs(column, distinct, bandwidth_gbps, habits)
     split = _split_costs(column, distinct, bandwidth_gbps, habits) if allow_split else {}
     return Table(column, runs, match, kernel_skip, read_skip, alike, split)

@@ -9,13 +9,13 @@ of membership are those of docs/method.md ("Phases").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from tracebook.columns import Bools
 from tracebook.kernels.classes import CHOOSES, CLASSES
-from tracebook.kernels.joints import common_start, layer_joints, norm_lengths
+from tracebook.kernels.joints import common_start, joint_at_end, layer_joints, norm_lengths
 from tracebook.kernels.marks import Mark, Marks
 from tracebook.kernels.nameless import is_nameless, lead, pass_starts, unknowable
 from tracebook.kernels.zones import LAYERED, STAGES, Facts, Zone, find_zones
@@ -130,7 +130,7 @@ def _pass_begins(zones: Sequence[Zone], facts: Facts) -> int | None:
     names: dict[str, list[list[int]]] = {"output": [], "draft_head": []}
     for zone in zones:
         if zone.after.name == "draft" and zone.before.name in names:
-            names[zone.before.name].append([int(facts.name[p]) for p in zone.positions])
+            names[zone.before.name].append(facts.names(zone.positions))
     first, later = names["output"], names["draft_head"]
     return pass_starts(first[0], later) if len(first) == 1 else None
 
@@ -142,7 +142,7 @@ def _without_guesses(zone: Zone, facts: Facts, cut: int | None, labels: list[Lab
     next_launch = facts.launch[zone.next_mark.position]
     launched = bool(len(told) and facts.launch[zone.positions[-1]] == next_launch)
     duration_ns = facts.duration_ns[list(zone.positions)].tolist()
-    vague = np.array([facts.class_name(p) in VAGUE for p in zone.positions], dtype=bool)
+    vague = np.array([name in VAGUE for name in facts.classes(zone.positions)], dtype=bool)
     unknown = vague & unknowable(
         zone.before.phase,
         zone.after.phase,
@@ -153,9 +153,7 @@ def _without_guesses(zone: Zone, facts: Facts, cut: int | None, labels: list[Lab
     )
     nothing = Phase.UNCLASSIFIED.value
     return [
-        replace(label, phase=nothing, layer=None, evidence="none", pass_index=None)
-        if open_
-        else label
+        Label(nothing, None, label.op, None, None, "none", None) if open_ else label
         for label, open_ in zip(labels, unknown, strict=True)
     ]
 
@@ -169,9 +167,9 @@ def _at_joint(
     zone: Zone, facts: Facts, joints: list[tuple[int, ...]], begins: int | None
 ) -> tuple[int, int]:
     """How many kernels at the start and at the end of a zone are as at the joint of layers."""
-    names = [int(facts.name[p]) for p in zone.positions]
+    names = facts.names(zone.positions)
     head = max((common_start(names, joint) for joint in joints), default=0)
-    tail = max((common_start(names[::-1], joint[::-1]) for joint in joints), default=0)
+    tail = joint_at_end(names, joints)
     if zone.after.name == "draft" and begins is not None:
         tail = max(tail, min(begins, len(names)))
     return (
@@ -240,7 +238,7 @@ def _inputs(zone: Zone, facts: Facts) -> range:
     What the head or its sampler hands to the first of them is still the head's result; what
     follows fills the buffers of the next verify pass.
     """
-    names = [facts.class_name(p) for p in zone.positions]
+    names = facts.classes(zone.positions)
     if (zone.before.name, zone.after.name) != ("draft_head", "target") or "prepare" not in names:
         return range(0)
     end = first = names.index("prepare")
@@ -288,14 +286,12 @@ def _joins_next(zone: Zone, facts: Facts, begins: int | None) -> Bools:
     launch = facts.launch[zone.next_mark.position]
     before = facts.launch[zone.first_mark.position]
     graph = bool(facts.in_graph[zone.next_mark.position]) and launch != before
-    guess = (
-        ("target", "draft_context") if begins is not None else ("target", "draft", "draft_context")
-    )
-    layered = zone.after.name in guess
+    known = zone.after.name == "draft" and begins is not None
+    layered = zone.after.name in LAYERED | {"draft_context"} and not known
     for number, position in enumerate(zone.positions):
         joined[number] = graph and facts.launch[position] == launch
     if layered and not joined.any() and len(zone.positions):
-        names = [facts.class_name(p) for p in zone.positions]
+        names = facts.classes(zone.positions)
         number = len(names) - 1
         while (
             number >= 0

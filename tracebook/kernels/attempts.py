@@ -231,13 +231,12 @@ def judge_attempt(
     Raises:
         NoDecodeSteps: The kernels are not those of the plan, and say nothing themselves.
     """
-    if attempt.plan is None or attempt.fit is None:
-        of_position = attempt.kernels.kernel_class[attempt.template.source]
-        check_structure(attempt.marks, of_position, attempt.template.duration_ns)
-        return attempt, None, []
-    verdict, notices = _judged(attempt, attempt.plan, attempt.fit, peak_gbps)
     source = attempt.template.source
     classes = attempt.kernels.kernel_class[source]
+    if attempt.plan is None or attempt.fit is None:
+        check_structure(attempt.marks, classes, attempt.template.duration_ns)
+        return attempt, None, []
+    verdict, notices = _judged(attempt, attempt.plan, attempt.fit, peak_gbps)
     collective = has_collectives(classes, attempt.column)
     told = ranks_in_names(_names(attempt.kernels, source)) if collective else None
     if (unlike := check_ranks(attempt.plan, collective, told, devices)) is not None:
@@ -379,18 +378,17 @@ def template_column(kernels: Kernels, template: Template) -> Column:
     source = template.source
     names = np.array(CLASSES)[kernels.kernel_class[source]]
     reads_weights = np.isin(names, ["gemm", "unknown"])
-    product = (names == "gemm") | _product_names(kernels, template, names == "unknown")
-    spent = float(template.duration_ns[names == "gemm"].sum())
-    told = spent >= PRODUCTS_TOLD * float(template.duration_ns.sum())
+    named = names == "gemm"
+    product = named | _product_names(kernels, template, names == "unknown")
+    spent = float(template.duration_ns[named].sum())
+    untold = UNTOLD_SKIP if spent >= PRODUCTS_TOLD * float(template.duration_ns.sum()) else 1.0
     return Column(
         duration_ns=template.duration_ns,
         symbol=kernels.symbol[source],
         match_penalty=np.where(reads_weights, 0.0, NOT_WEIGHTS),
-        skip_factor=np.where(
-            product, PRODUCT_SKIP, np.where(reads_weights, UNTOLD_SKIP if told else 1.0, 0.1)
-        ),
+        skip_factor=np.where(product, PRODUCT_SKIP, np.where(reads_weights, untold, 0.1)),
         grid=kernels.grid[source],
-        named=names == "gemm",
+        named=named,
         distance=np.ones(len(source), dtype=np.int64),
         telling=~np.isin(kernels.base_name[source], kernels.empty_base_names),
     )

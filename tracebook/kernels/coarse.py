@@ -32,7 +32,7 @@ MOST_ABOVE_PEAK = 1.1
 MOST_LEFT_OVER = 0.2
 #: With more than this the kernels are not those of the reads.
 FOREIGN = 0.5
-#: Glue takes at most so many times as long as the shorter half of it.
+#: Glue takes at most so many times as long as the shorter quarter of all kernels.
 GLUE_AT_MOST = 1.2
 
 
@@ -94,8 +94,7 @@ class Coarse:
         seem to begin elsewhere: every later pass would only refine that.
         """
         best = min((self.solve(start, None, cyclic=True) for start in starts), key=_cost)
-        hopeless = self.left_over(best) > FOREIGN
-        if hopeless or not self.leaves_open(best) or not parts_alike(self.column).any():
+        if self.left_over(best) > FOREIGN or not self.may_share(best):
             return best
         shared = (self.solve(start, None, cyclic=True, split=True) for start in starts)
         return min(best, *shared, key=_cost)
@@ -113,7 +112,7 @@ class Coarse:
     def refined(self, solution: Solution) -> Solution:
         """Try a kernel for each read of a group, and then several kernels to a read."""
         apart, solution = self.taken_apart(solution)
-        if solution.split or not self.leaves_open(solution) or not parts_alike(self.column).any():
+        if solution.split or not self.may_share(solution):
             return solution
         shared = apart.again(solution, split=True)
         return apart.again(shared, split=True) if shared.cost < solution.cost - 1 else solution
@@ -138,27 +137,28 @@ class Coarse:
 
     def misses(self, solution: Solution) -> float:
         """Mean of how far times are from those that the bytes take, by bytes, as |ln|."""
-        size = np.array([r.weight_bytes for r in self.reads], dtype=np.float64)
-        read = np.array([size[m.first : m.end].sum() for m in solution.matches])
-        needed = expected_ns(read, solution.bandwidth_gbps, self.column.launch_ns)
+        size = self.bytes_read(solution.matches)
+        needed = expected_ns(size, solution.bandwidth_gbps, self.column.launch_ns)
         off = np.abs(np.log(self.taken_ns(solution.matches) / needed))
-        return float((read * off).sum() / max(read.sum(), 1.0))
+        return float((size * off).sum() / max(size.sum(), 1.0))
 
     def beside_products(self, solution: Solution) -> list[tuple[str, ...]]:
         """Kinds of group next to kernels that may read weights, are no mere glue, and read none."""
         free = self.column.reads_weights & (self.column.duration_ns > GLUE_AT_MOST * self.glue_ns)
-        kind_of = group_kinds(self.reads)
         taken = np.full(len(free), -1)
         for number, m in enumerate(solution.matches):
             taken[m.first_kernel : m.end_kernel] = number
-        found: dict[tuple[str, ...], None] = {}
-        for kernel in np.flatnonzero(free & (taken < 0)).tolist():
-            before = taken[:kernel][taken[:kernel] >= 0][-1:].tolist()
-            for number in {n for last in before for n in (last, last + 1)}:
-                if number < len(solution.matches):
-                    kind = kind_of.get(self.reads[solution.matches[number].first].group)
-                    found |= {kind: None} if kind else {}
-        return list(found)
+        last = np.maximum.accumulate(taken)[free & (taken < 0)]
+        last = last[last >= 0]
+        beside = np.unique(np.concatenate([last, last + 1]))
+        kind_of = group_kinds(self.reads)
+        groups = [self.reads[m.first].group for m in solution.matches]
+        kinds = (kind_of.get(groups[n]) for n in beside.tolist() if n < len(groups))
+        return list(dict.fromkeys(kind for kind in kinds if kind))
+
+    def may_share(self, solution: Solution) -> bool:
+        """Whether reads are left open, and kernels that could share them stand side by side."""
+        return self.leaves_open(solution) and bool(parts_alike(self.column).any())
 
     def leaves_open(self, solution: Solution) -> bool:
         """Whether reads have no kernel, or one far too short: others may share them with it."""
@@ -172,14 +172,15 @@ class Coarse:
 
     def misfit(self, solution: Solution) -> float:
         """Share of the bytes in reads whose kernel takes half the time they need, or less."""
-        size = np.array([r.weight_bytes for r in self.reads], dtype=np.float64)
-        short = 0.0
-        for m, taken in zip(solution.matches, self.taken_ns(solution.matches), strict=True):
-            read = float(size[m.first : m.end].sum())
-            needed = expected_ns(read, solution.bandwidth_gbps, self.column.launch_ns)
-            if taken < 0.6 * needed:
-                short += float(size[m.first : m.end].sum())
-        return short / float(size.sum())
+        size = self.bytes_read(solution.matches)
+        needed = expected_ns(size, solution.bandwidth_gbps, self.column.launch_ns)
+        short = size[self.taken_ns(solution.matches) < 0.6 * needed].sum()
+        return float(short) / float(sum(read.weight_bytes for read in self.reads))
+
+    def bytes_read(self, matches: Sequence[Match]) -> Floats:
+        """Bytes of the reads of each match."""
+        total = np.cumsum([0, *(read.weight_bytes for read in self.reads)])
+        return np.array([total[m.end] - total[m.first] for m in matches], dtype=np.float64)
 
     def taken_ns(self, matches: Sequence[Match]) -> Floats:
         """Time of the kernels of each match; a cyclic alignment counts kernels twice over."""
@@ -190,10 +191,7 @@ class Coarse:
         """Byte-weighted median of bytes / (duration - launch cost), not above the peak."""
         if not matches:
             return bandwidth
-        size = np.array(
-            [sum(r.weight_bytes for r in self.reads[m.first : m.end]) for m in matches], dtype=float
-        )
-        taken = self.taken_ns(matches)
+        size, taken = self.bytes_read(matches), self.taken_ns(matches)
         rate = size / np.maximum(np.maximum(taken - self.column.launch_ns, 0.3 * taken), 1.0)
         order = np.argsort(rate)
         middle = int(np.searchsorted(np.cumsum(size[order]), size.sum() / 2))

@@ -15,7 +15,7 @@ import numpy as np
 from tracebook.columns import Bools, Floats
 from tracebook.kernels.classes import CHOOSES
 from tracebook.kernels.ends import Ends
-from tracebook.kernels.joints import common_start
+from tracebook.kernels.joints import joint_at_end
 from tracebook.kernels.zones import LAYERED, Facts, Zone
 
 #: Zones in which a step can begin. vLLM ends a step with the drafter, SGLang begins with it.
@@ -135,14 +135,13 @@ def _begun(zone: Zone, facts: Facts, joints: Sequence[tuple[int, ...]]) -> int:
     count = len(zone.positions)
     if zone.after.name not in LAYERED:
         return count
-    classes = [facts.class_name(p) for p in zone.positions]
+    classes = facts.classes(zone.positions)
     chosen = facts.last_of(CHOOSES, zone.positions) + 1
     prepares = [n for n in range(chosen, count) if classes[n] in ("prepare", "draft_prepare")]
     gathers = [n for n in range(chosen, count) if classes[n] == "embed"]
     if prepares or gathers:
         return prepares[0] if prepares else gathers[-1]
-    names = [int(facts.name[p]) for p in zone.positions]
-    tail = max((common_start(names[::-1], joint[::-1]) for joint in joints), default=0)
+    tail = joint_at_end(facts.names(zone.positions), joints)
     return max(0, count - tail - 1) if tail else count
 
 

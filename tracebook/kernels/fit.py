@@ -18,7 +18,7 @@ import numpy as np
 from tracebook.checkpoint.plan import Plan, Read
 from tracebook.columns import Floats, Ints
 from tracebook.kernels.align import LAUNCH_NS, Column, Match, expected_ns
-from tracebook.kernels.coarse import MOST_ABOVE_PEAK, Coarse, turning_points
+from tracebook.kernels.coarse import MOST_ABOVE_PEAK, Coarse, Solution, turning_points
 from tracebook.kernels.gaps import fill_small
 from tracebook.kernels.runs import MIXER, build_runs, with_mixers
 
@@ -80,42 +80,42 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
         The best fit, or None where no read of the plan finds a kernel.
     """
     reads = plan.reads
-    column = replace(column, launch_ns=_launch_ns(column))
+    shortest_ns = float(np.quantile(column.duration_ns, GLUE_QUANTILE))
+    # What any kernel takes at least: about as much as those that do hardly anything.
+    launch_ns = min(max(shortest_ns, LEAST_LAUNCH_NS), MOST_LAUNCH_NS)
+    column = replace(column, launch_ns=launch_ns)
     smallest = smallest_group_that_matters(reads)
     large = _large_reads(reads, smallest)
     large_reads = [reads[i] for i in large]
     starts = _starting_bandwidths(column, large_reads, peak_gbps)
-    tau = 0.5 * smallest / float(np.median(starts))
     # Kernels too short for half of the smallest read are left to the second pass.
-    least = min(read.weight_bytes for read in large_reads) / max(starts)
-    floor_ns = 0.5 * (LAUNCH_NS + least) * np.where(column.reads_weights, 1, 4)
+    least_ns = min(read.weight_bytes for read in large_reads) / max(starts)
+    floor_ns = 0.5 * (LAUNCH_NS + least_ns) * np.where(column.reads_weights, 1, 4)
     index = np.flatnonzero(column.duration_ns >= floor_ns)
     if not len(index):
         return None
     kept = replace(column.take(index), distance=_distances(index, len(column.duration_ns)))
     large_reads = with_mixers(large_reads) if kept.may_mix.any() else large_reads
-    number = np.cumsum([read.op != MIXER for read in large_reads]) - 1
-    runs = build_runs(large_reads)
-    product_ns = _small_product_ns(column, least) if len(large) < len(reads) else 0.0
-    coarse = Coarse(kept, large_reads, runs, tau, _glue_ns(column), peak_gbps, product_ns)
-    best = coarse.find_turn(starts)
-    if not best.matches:
+    coarse = Coarse(
+        kept,
+        large_reads,
+        build_runs(large_reads),
+        tau_ns=0.5 * smallest / float(np.median(starts)),
+        # On some machines what does hardly anything takes twice the usual launch.
+        glue_ns=max(LAUNCH_NS, shortest_ns),
+        peak_gbps=peak_gbps,
+        product_ns=_small_product_ns(column, least_ns) if len(large) < len(reads) else 0.0,
+    )
+    best = _best_turn(coarse, starts)
+    if best is None:
         return None
-    turns = turning_points(coarse.column, best.matches)
-    # What the best cycle leaves between its ends may belong in front of it or behind it.
-    turns = turns if coarse.leaves_open(best) else turns[:1]
-    settled = [(coarse.turned(turn).settle(best), turn) for turn in turns]
-    solution, turn = min(settled, key=lambda option: option[0].cost)
-    solution = coarse.turned(turn).refined(solution)
+    solution, turn = best
     rotation = int(index[turn])
     order = np.roll(np.arange(len(column.duration_ns)), -rotation)
     place = np.argsort(order)[np.roll(index, -turn)]
+    of_plan = [large[n - 1] for n in np.cumsum([read.op != MIXER for read in large_reads])]
     located = [
-        (
-            place[m.first_kernel : m.end_kernel],
-            large[number[m.first]],
-            large[number[m.end - 1]] + 1,
-        )
+        (place[m.first_kernel : m.end_kernel], of_plan[m.first], of_plan[m.end - 1] + 1)
         for m in solution.matches
         if large_reads[m.first].op != MIXER
     ]
@@ -133,6 +133,20 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     found.sort(key=lambda f: f.first)
     bandwidth, launch_ns = fit_line(column, reads, found, solution.bandwidth_gbps, peak_gbps)
     return Fit(tuple(found), bandwidth, solution.cost, len(order), launch_ns)
+
+
+def _best_turn(coarse: Coarse, starts: Sequence[float]) -> tuple[Solution, int] | None:
+    """The best alignment of the large reads, and the kernel with which its sequence begins."""
+    best = coarse.find_turn(starts)
+    if not best.matches:
+        return None
+    turns = turning_points(coarse.column, best.matches)
+    # What the best cycle leaves between its ends may belong in front of it or behind it.
+    turns = turns if coarse.leaves_open(best) else turns[:1]
+    begun = [coarse.turned(turn) for turn in turns]
+    settled = [one.settle(best) for one in begun]
+    chosen = min(range(len(turns)), key=lambda number: settled[number].cost)
+    return begun[chosen].refined(settled[chosen]), turns[chosen]
 
 
 def fit_line(
@@ -180,17 +194,6 @@ def _median(values: Floats, weight: Floats) -> float:
     order = np.argsort(values)
     total = np.cumsum(weight[order])
     return float(values[order][int(np.searchsorted(total, total[-1] / 2))])
-
-
-def _glue_ns(column: Column) -> float:
-    """What a kernel takes that does hardly anything: on some machines twice the usual launch."""
-    return max(LAUNCH_NS, float(np.quantile(column.duration_ns, GLUE_QUANTILE)))
-
-
-def _launch_ns(column: Column) -> float:
-    """What any kernel takes at least: about as much as those that do hardly anything."""
-    shortest = float(np.quantile(column.duration_ns, GLUE_QUANTILE))
-    return min(max(shortest, LEAST_LAUNCH_NS), MOST_LAUNCH_NS)
 
 
 def _small_product_ns(column: Column, least_ns: float) -> float:

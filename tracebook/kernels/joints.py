@@ -49,7 +49,7 @@ def norm_lengths(marks: Marks, name: Ints, norm: Bools) -> dict[int, int]:
     for mark, following, names in joints:
         inner = slice(mark.position + 1, following.position)
         if _next_layer(mark, following) and not norm[inner].any():
-            common = max((common_start(names[::-1], w[::-1]) for w in within), default=0)
+            common = max((common_end(names, w) for w in within), default=0)
             if common >= LEAST_COMMON:
                 lengths[following.position] = common
     return lengths
@@ -59,6 +59,16 @@ def common_start(a: Sequence[int], b: Sequence[int]) -> int:
     """How many elements two sequences have in common from the first one on."""
     differ = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
     return next(differ, min(len(a), len(b)))
+
+
+def common_end(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many elements two sequences have in common up to the last one."""
+    return common_start(a[::-1], b[::-1])
+
+
+def joint_at_end(names: Sequence[int], joints: Sequence[tuple[int, ...]]) -> int:
+    """How many names at the end of a stretch are as at the joint of two layers."""
+    return max((common_end(names, joint) for joint in joints), default=0)
 
 
 def _joints(marks: Marks, name: Ints) -> Iterator[tuple[Mark, Mark, tuple[int, ...]]]:

@@ -28,8 +28,8 @@ BACK_SHARE = 0.001
 _SAMPLE = 1024
 #: What is summed for each node: launches that begin with it, all that have it and its time in
 #: them, and the same of those that are whole at the begin.
-_FIRST, _SEEN, _SEEN_NS, _WHOLE, _WHOLE_NS = range(5)
 _SUMS = 5
+_FIRST, _SEEN, _SEEN_NS, _WHOLE, _WHOLE_NS = range(_SUMS)
 #: No id, and no node.
 _NONE = -(2**63)
 

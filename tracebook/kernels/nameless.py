@@ -14,7 +14,7 @@ import numpy as np
 
 from tracebook.columns import Bools, Ints
 from tracebook.kernels.classes import CHOOSES, CLASSES
-from tracebook.kernels.joints import common_start
+from tracebook.kernels.joints import common_end
 from tracebook.phases import Phase
 
 #: An engine with a kernel of one of these has names that tell; a class without a name does not.
@@ -41,7 +41,7 @@ def pass_starts(first: Sequence[int], later: Sequence[Sequence[int]]) -> int | N
     Returns:
         The number of kernels that all of them end with; None with a single pass.
     """
-    return min((common_start(first[::-1], other[::-1]) for other in later), default=None)
+    return min((common_end(first, other) for other in later), default=None)
 
 
 def unknowable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -44,28 +45,16 @@ class Runs:
     mixer: Bools
     table: Ints
 
+    @cached_property
     def distinct(self) -> tuple[Runs, Ints]:
         """One of all runs that cost the same, and the number of each run among these.
 
         A model has a hundred layers and a dozen kinds of matrix. The last number, one more than
         there are runs, is that of the padding of `table`.
         """
-        columns = (self.weight_bytes, self.rows, self.penalty, self.spread, self.kind, self.mixer)
-        many = self.end - self.first
-        example, number = distinct_rows((*columns, many))
-        picked = {
-            name: getattr(self, name)[example]
-            for name in (
-                "first",
-                "end",
-                "weight_bytes",
-                "rows",
-                "penalty",
-                "spread",
-                "kind",
-                "mixer",
-            )
-        }
+        names = ("weight_bytes", "rows", "penalty", "spread", "kind", "mixer")
+        example, number = distinct_rows([getattr(self, name) for name in names])
+        picked = {name: getattr(self, name)[example] for name in ("first", "end", *names)}
         return replace(self, **picked), np.append(number, len(example))
 
 

@@ -183,7 +183,6 @@ def unmatched_products(fit: Fit, column: Column, reads: Sequence[Read]) -> Bools
     used = np.zeros(fit.length, dtype=bool)
     used[[k for found in fit.found for k in found.kernels]] = True
     taken = [float(column.duration_ns[list(found.kernels)].sum()) for found in fit.found]
-    nameless = column.reads_weights & ~column.named
     counts = np.bincount(column.symbol)
     matched = np.bincount(column.symbol[used], minlength=len(counts))
     same_name = column.telling & (matched >= 0.5 * np.maximum(counts, 1))[column.symbol]
@@ -192,7 +191,7 @@ def unmatched_products(fit: Fit, column: Column, reads: Sequence[Read]) -> Bools
     long = silent & (column.duration_ns > 2 * float(np.median(taken)))
     suspect = column.named | same_name | long
     floor_ns = max(0.2 * float(np.quantile(taken, 0.1)), 2 * LAUNCH_NS)
-    heavy = ~used & (column.named | nameless) & suspect & (column.duration_ns > floor_ns)
+    heavy = ~used & (column.named | column.may_mix) & suspect & (column.duration_ns > floor_ns)
     return np.asarray(heavy & ~(column.may_mix & _where_layers_mix(fit, reads)))
 
 

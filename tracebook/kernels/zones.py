@@ -34,6 +34,14 @@ class Facts:
         """Class of a position by name."""
         return CLASSES[int(self.kernel_class[position])]
 
+    def classes(self, positions: Sequence[int]) -> list[str]:
+        """Classes of some positions by name."""
+        return [self.class_name(p) for p in positions]
+
+    def names(self, positions: Sequence[int]) -> list[int]:
+        """Names of some positions, for comparison only."""
+        return [int(self.name[p]) for p in positions]
+
     def last_of(self, classes: Collection[str], positions: Sequence[int]) -> int:
         """Number of the last of some positions that is of one of the classes, -1 if none is."""
         found = (n for n, p in enumerate(positions) if self.class_name(p) in classes)
@@ -68,7 +76,11 @@ _stage(
     (Phase.TARGET_LAYERS, "norm splitk_reduce moe"),
     (Phase.OUTPUT_LAYER, _GLUE),
 )
-for _after in ("draft_context", "draft"):
+for _after, _begun in (
+    ("draft_context", (Phase.DRAFTER_LAYERS, "embed norm kv_write")),
+    ("draft", (Phase.DRAFTER_LAYERS, "embed norm kv_write")),
+    ("target", (Phase.TARGET_LAYERS, "embed")),
+):
     _stage(
         "output",
         _after,
@@ -79,17 +91,8 @@ for _after in ("draft_context", "draft"):
         ),
         (Phase.REPLAY, "replay gdn conv"),
         (Phase.PREPARE, "prepare draft_prepare"),
-        (Phase.DRAFTER_LAYERS, "embed norm kv_write"),
+        _begun,
     )
-_stage(
-    "output",
-    "target",
-    (Phase.OUTPUT_LAYER, "splitk_reduce"),
-    (Phase.SAMPLING, "sample verify select unknown elementwise fill copy norm activation quantize"),
-    (Phase.REPLAY, "replay gdn conv"),
-    (Phase.PREPARE, "prepare draft_prepare"),
-    (Phase.TARGET_LAYERS, "embed"),
-)
 _stage(
     "draft",
     "draft_head",

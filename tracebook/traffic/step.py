@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tracebook.checkpoint.ledger import Ledger
 from tracebook.checkpoint.plan import Basis, Plan
@@ -44,6 +45,11 @@ class Models:
     target: Ledger
     drafter: Ledger | None = None
     draft_head: Ledger | None = None
+
+    @cached_property
+    def target_state(self) -> ModelState:
+        """What the target keeps between steps."""
+        return model_state(self.target, "target")
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ def step_traffic(
         Bytes of one rank and one step, all sequences of the batch together.
     """
     told = _Collected()
-    state = model_state(models.target, "target")
+    state = models.target_state
     drafts = (plan.draft_tokens or 0) if plan.draft_method != "none" else 0
     settings = _settings(run, state, drafts, replay_seen, told)
     if plan.draft_method != "none" and plan.draft_tokens is None:
