@@ -49,6 +49,7 @@ def column(durations, symbols=None, *, grid=None):
         named=np.zeros(count, dtype=bool),
         distance=np.ones(count, dtype=np.int64),
         telling=np.ones(count, dtype=bool),
+        mixes=np.zeros(count, dtype=bool),
     )
 
 

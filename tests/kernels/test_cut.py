@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tracebook.kernels.cut import find_cut
+from tracebook.kernels.cut import find_cut, may_begin
 from tracebook.kernels.ends import Ends
 from tracebook.kernels.zones import find_zones
 
@@ -28,7 +28,8 @@ def cut_of(kernels, *, gaps=None, marker=PREPARE, pauses=(), limits=(), borders=
     marked = np.array([k.name == marker for k in kernels])
     zones = find_zones(marks_of(kernels), len(kernels))
     ends = Ends(*(votes(len(kernels), *at) for at in (pauses, limits, borders)))
-    return find_cut(zones, facts_of(kernels), gap, marked, ends)
+    facts = facts_of(kernels)
+    return find_cut(zones, facts, gap, marked, ends, may_begin(zones, facts))
 
 
 def turned(kernels, turn):
@@ -143,3 +144,25 @@ def test_runs_that_begin_and_end_at_one_place_tell_it():
     at = next(i for i, k in enumerate(kernels) if k.phase == "drafter_layers")
     assert cut_of(kernels, gaps=gaps, borders=[0]).position == 0
     assert cut_of(kernels, gaps=gaps, borders=[at - 1]).position == at - 1
+
+
+def test_where_nothing_marks_the_begin_it_is_behind_the_choice_and_the_rest_is_said():
+    """No names, no pauses: the longest of some like gaps is chance."""
+    kernels = nameless(step())
+    kernels[1:1] = [replace(kernels[0], ns=1500), replace(kernels[0], ns=1700)]
+    gaps = [0.0] * len(kernels)
+    gaps[2] = 400.0
+    cut = cut_of(kernels, gaps=gaps)
+    assert cut.position == 0
+    assert cut.unmarked >= 2
+
+
+@pytest.mark.parametrize("told", ["name", "pause", "limit"])
+def test_what_marks_the_begin_leaves_nothing_open(told):
+    once = step()
+    gaps = [0.0] * len(once)
+    if told == "pause":
+        gaps[0] = 40_000.0
+    kernels = once if told == "name" else nameless(once)
+    cut = cut_of(kernels, gaps=gaps, limits=[0] if told == "limit" else ())
+    assert (cut.position, cut.unmarked) == (0, 0)

@@ -18,13 +18,17 @@ LENGTH = len(ONCE)
 OTHER = [K(f"prefill_{i}", 3000, "prefill") for i in range(30)]
 
 
-def ends_of(kernels, anchor, steps, *, before):
-    """Ends of a run whose slices begin `anchor` kernels into a step, as places in the step."""
+def ends_of(kernels, anchor, steps, *, before, may=range(LENGTH)):
+    """Ends of a run whose slices begin `anchor` kernels into a step, as places in the step.
+
+    `may` are the places at which a step can begin.
+    """
     sequence = kernels_of(play(kernels)[0])
     first = before + anchor
     slices = [Slice(first + LENGTH * i, first + LENGTH * (i + 1)) for i in range(steps)]
     template = build_template(sequence, Kind(tuple(slices)))
-    ends = find_ends(sequence, template, template.gap_ns(sequence))
+    places = (np.arange(LENGTH) + anchor) % LENGTH
+    ends = find_ends(sequence, template, template.gap_ns(sequence), np.isin(places, list(may)))
     return [
         {int((place + anchor) % LENGTH): share for place, share in enumerate(votes) if share}
         for votes in (ends.pauses, ends.limits)
@@ -56,6 +60,26 @@ def test_a_capture_that_begins_inside_a_step_votes_for_where_it_begins():
     assert limits == {30: 0.5, 0: 0.5}
 
 
+@pytest.mark.parametrize("anchor", [20, 33])
+def test_a_capture_that_ends_within_layers_takes_nothing_from_how_it_begins(anchor):
+    """It was stopped in the fifth step; the first one is there from its first kernel on."""
+    _, limits = ends_of(ONCE * 4 + ONCE[:30], anchor, 3, before=0, may=[LENGTH - 1, 0, 1])
+    assert limits == {0: 1.0}
+
+
+def test_late_launches_behind_the_start_of_a_capture_are_no_pause():
+    """Before the host is ahead of the device the second launch comes late."""
+    late = [*ONCE[:2], paused(ONCE[2], 60_000), *ONCE[3:]]
+    votes = ends_of([*late, *ONCE * 4], 20, 4, before=0, may=range(4))
+    assert votes == [{}, {0: 1.0}]
+
+
+def test_a_stall_within_layers_hides_no_pause_where_a_step_can_begin():
+    first = [paused(ONCE[0]), *ONCE[1:30], paused(ONCE[30], 9_000_000), *ONCE[31:]]
+    pauses, _ = ends_of([*OTHER, *first, *ONCE * 4], 0, 5, before=len(OTHER), may=range(4))
+    assert pauses == {0: 1.0}
+
+
 def test_a_capture_that_goes_on_with_something_else_has_no_limit_there():
     pauses, limits = ends_of([*OTHER, *ONCE * 4, *OTHER], 20, 3, before=len(OTHER))
     assert (pauses, limits) == ({}, {})
@@ -81,6 +105,7 @@ def test_shares_count_the_votes_for_nothing():
     firsts = [len(OTHER), len(OTHER) * 3 + 4 * LENGTH]
     slices = [Slice(f + LENGTH * i, f + LENGTH * (i + 1)) for f in firsts for i in range(4)]
     template = build_template(sequence, Kind(tuple(slices)))
-    ends = find_ends(sequence, template, template.gap_ns(sequence))
+    everywhere = np.ones(LENGTH, dtype=bool)
+    ends = find_ends(sequence, template, template.gap_ns(sequence), everywhere)
     assert np.flatnonzero(ends.limits).tolist() == [0]
     assert ends.limits[0] == 1.0

@@ -429,3 +429,51 @@ def test_of_unequal_projections_each_has_its_kernel_in_every_layer():
             reads.append(replace(read, weight_bytes=round(mb * MB)) if mb else read)
     of = make_plan([("target", reads)], LAYERS)
     assert placed(fitted(kernels, of), of) == true_places(kernels)
+
+
+def small_layer(layer, kernels):
+    """A layer all of whose matrices take about as long: attention tells where it begins."""
+    sizes = {"q+k+v": 4.2, "o": 2.1, "gate+up": 6.3, "down": 3.15}
+    glue, attention = kernels[0], kernels[2]
+    products = [product("target_layers", layer, "+".join(f"{op}_proj" for op in ops.split("+")),
+                        mb / 10, "any", 1024) for ops, mb in sizes.items()]  # fmt: skip
+    qkv, o, gate_up, down = (replace(k, grid=(1, 1, 1)) for k in products)
+    return [glue, qkv, attention, o, glue, gate_up, down]
+
+
+@pytest.mark.parametrize("turn", [0, 9, 23])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_attention_that_names_tell_keeps_the_layers_in_place(turn, parts):
+    """A tiny model on a fast machine: launches are most of each product, the head is in parts."""
+    kernels = [k for i in range(LAYERS) for k in small_layer(i, layer_kernels(i))]
+    head = product("output_layer", None, "lm_head", 15 / parts, "head", HEAD_ROWS)
+    kernels += [replace(head, ns=round(1.2 * head.ns))] * parts
+    turned = kernels[turn:] + kernels[:turn]
+    sizes = {"q": 2.1, "k": 1.05, "v": 1.05, "o": 2.1, "gate": 3.15, "up": 3.15, "down": 3.15}
+    reads = [
+        replace(read, weight_bytes=round(sizes[read.op] * MB / 10))
+        for i in range(LAYERS)
+        for read in layer_reads(i, 4 * i)
+    ]
+    head_read = Read("output_layer", None, "head", "lm_head", 15 * MB, HEAD_ROWS, 99, family="head")
+    of = make_plan([("target", reads), ("output", [head_read])], LAYERS)
+    fit = fitted(turned, of)
+    said = placed(fit, of)
+    assert {k: where for k, where in said.items()} == true_places(turned)
+
+
+def test_small_reads_in_front_of_the_first_group_are_found_as_in_the_others():
+    """b and a of a recurrence are launched before q, k, v: in the first layer as well."""
+    kernels, reads = [], []
+    for layer in range(LAYERS):
+        inner = layer_kernels(layer)
+        small = product("target_layers", layer, "ba_proj", 0.25, "ba", 64)
+        kernels += [inner[0], small, *inner[1:]]
+        own = layer_reads(layer, 4 * layer)
+        ba = Read("target_layers", layer, "ba", "ba_proj", MB // 4, 64, 4 * layer, family="ba")
+        reads += [*own[:3], ba, *own[3:]]
+    kernels += step()[-3:]
+    of = make_plan([("target", reads), ("output", PLAN.blocks[1].reads)], LAYERS)
+    for turn in (0, 3, 30):
+        turned = kernels[turn:] + kernels[:turn]
+        assert placed(fitted(turned, of), of) == true_places(turned)

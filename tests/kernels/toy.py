@@ -213,6 +213,7 @@ def column_of(kernels: Sequence[K], *, named: bool = True) -> Column:
         named=products & named,
         distance=np.ones(len(kernels), dtype=np.int64),
         telling=np.full(len(kernels), named),
+        mixes=np.array([named and k.name == ATTENTION for k in kernels]),
     )
 
 

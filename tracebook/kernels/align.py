@@ -36,6 +36,8 @@ MOST_APART = 8
 #: Cost of a kernel whose name tells nothing as the attention or recurrence of a layer: how long
 #: that takes depends on the context, so that its time speaks neither for nor against it.
 MIXER_COST = 1.0
+#: Gain where the name says so: between the input and the output projection stands attention.
+MIXER_GAIN = 1.0
 #: Time a kernel takes before it streams weights, ns.
 LAUNCH_NS = 1500.0
 #: Output tile sizes N/tile of common GEMM kernels (reference: CUTLASS and cuBLASLt tile lists),
@@ -55,8 +57,9 @@ class Column:
     0 where unknown. `symbol` compares names and launch shapes for equality only.
     `named` is True where the name says that the kernel is a matrix product. `distance` is
     the number of launches since the kernel before it in this column, 1 where none is left out.
-    `telling` is False for names that a library gives to all its kernels. `launch_ns` is what a
-    kernel takes before it streams weights.
+    `telling` is False for names that a library gives to all its kernels. `mixes` is True where
+    the name says attention or a recurrence. `launch_ns` is what a kernel takes before it streams
+    weights.
     """
 
     duration_ns: Floats
@@ -67,6 +70,7 @@ class Column:
     named: NDArray[np.bool_]
     distance: Ints
     telling: NDArray[np.bool_]
+    mixes: NDArray[np.bool_]
     launch_ns: float = LAUNCH_NS
 
     @property
@@ -90,6 +94,7 @@ class Column:
             self.named[index],
             self.distance[index],
             self.telling[index],
+            self.mixes[index],
             self.launch_ns,
         )
 
@@ -144,7 +149,8 @@ def match_costs(
     cost = np.log1p((ratio / runs.spread) ** 2 / 2)
     cost += runs.penalty + column.match_penalty[:, None]
     cost -= GRID_BONUS * grid_fits(column.grid, runs.rows)
-    cost[:, runs.mixer] = np.where(column.may_mix, MIXER_COST, np.inf)[:, None]
+    mixer = np.where(column.may_mix, MIXER_COST, np.inf)
+    cost[:, runs.mixer] = np.where(column.mixes, -MIXER_GAIN, mixer)[:, None]
     if habits is not None:
         cost += habits.odd[column.symbol[:, None], runs.kind[None, :]]
     padded = np.full((len(duration), len(runs.first) + 1), np.inf)

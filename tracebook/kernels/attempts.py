@@ -37,6 +37,8 @@ from tracebook.notices import Notice
 
 Alternatives = Callable[[], Sequence[Plan]]
 
+#: Classes of the kernels that mix tokens: they read a cache or a state.
+MIXES = ("attention", "gdn")
 #: Classes that certainly read no weights; matching one costs extra.
 NOT_WEIGHTS = 3.0
 #: A kernel that says it is a product hardly reads no weights.
@@ -391,6 +393,7 @@ def template_column(kernels: Kernels, template: Template) -> Column:
         named=named,
         distance=np.ones(len(source), dtype=np.int64),
         telling=~np.isin(kernels.base_name[source], kernels.empty_base_names),
+        mixes=np.isin(names, MIXES),
     )
 
 

@@ -30,6 +30,9 @@ from tracebook.kernels.runs import Runs, build_runs, group_kinds
 MOST_ABOVE_PEAK = 1.1
 #: Where more of the bytes have no kernel, finer questions about a solution do not matter.
 MOST_LEFT_OVER = 0.2
+#: A kernel that takes less than this share of what its read needs makes but half of it: half the
+#: bytes at less than the usual bandwidth, and the launch.
+HALF = 0.7
 #: With more than this the kernels are not those of the reads.
 FOREIGN = 0.5
 #: Glue takes at most so many times as long as the shorter quarter of all kernels.
@@ -161,8 +164,12 @@ class Coarse:
         return self.leaves_open(solution) and bool(parts_alike(self.column).any())
 
     def leaves_open(self, solution: Solution) -> bool:
-        """Whether reads have no kernel, or one far too short: others may share them with it."""
-        return self.left_over(solution) > 0.01 or self.misfit(solution) > 0.01
+        """Whether reads have no kernel, or one far too short: others may share them with it.
+
+        One that is too short for most of the bytes shows as a bandwidth that cannot be.
+        """
+        above = self.peak_gbps is not None and solution.bandwidth_gbps > self.peak_gbps
+        return above or self.left_over(solution) > 0.01 or self.misfit(solution) > 0.01
 
     def left_over(self, solution: Solution) -> float:
         """Share of the bytes without kernel."""
@@ -171,10 +178,10 @@ class Coarse:
         return 1.0 - float(found) / float(size.sum())
 
     def misfit(self, solution: Solution) -> float:
-        """Share of the bytes in reads whose kernel takes half the time they need, or less."""
+        """Share of the bytes in reads whose kernel makes half of them at most."""
         size = self.bytes_read(solution.matches)
         needed = expected_ns(size, solution.bandwidth_gbps, self.column.launch_ns)
-        short = size[self.taken_ns(solution.matches) < 0.6 * needed].sum()
+        short = size[self.taken_ns(solution.matches) < HALF * needed].sum()
         return float(short) / float(sum(read.weight_bytes for read in self.reads))
 
     def bytes_read(self, matches: Sequence[Match]) -> Floats:

@@ -35,6 +35,8 @@ GAP_UNIT_NS = 2000.0
 #: A pause is what exceeds most of the gaps: between eager kernels there is one of a
 #: microsecond or ten, and which of those is the longest tells nothing.
 USUAL_GAP = 0.9
+#: What is shorter, less than half of the unit, is chance.
+LEAST_GAP = 0.5
 #: From here on a pause says that the host was waited for; how long hardly matters any more.
 LONG_GAP = 5.0
 STEP_MARKER = 4.0
@@ -69,19 +71,38 @@ MARGIN = 1.0
 
 @dataclass(frozen=True)
 class Cut:
-    """First position of the step; `certain` is False where another zone is as good."""
+    """First position of the step.
+
+    `certain` is False where another zone is as good. Where nothing marks the begin within its
+    zone, neither name nor pause nor end of a run, `unmarked` is the number of kernels from it on
+    that may be the first as well; else 0.
+    """
 
     position: int
     certain: bool
+    unmarked: int = 0
+
+
+def may_begin(zones: list[Zone], facts: Facts, joints: Sequence[tuple[int, ...]] = ()) -> Bools:
+    """Positions at which a step can begin, shape (positions,).
+
+    Args:
+        zones: Stretches between blocks.
+        facts: Class and launch per position.
+        joints: Names of the kernels at the joint of two layers, the usual ones.
+    """
+    result = np.zeros(len(facts.duration_ns), dtype=bool)
+    for zone in zones:
+        if (zone.before.name, zone.after.name) in CUTTABLE:
+            candidates = [*zone.positions, zone.next_mark.position]
+            begun = _begun(zone, facts, joints)
+            undecided = _last_undecided(zone, facts, begun)
+            result[candidates[undecided + 1 : begun + 1]] = True
+    return result
 
 
 def find_cut(
-    zones: list[Zone],
-    facts: Facts,
-    gap_ns: Floats,
-    step_marker: Bools,
-    ends: Ends,
-    joints: Sequence[tuple[int, ...]] = (),
+    zones: list[Zone], facts: Facts, gap_ns: Floats, step_marker: Bools, ends: Ends, may: Bools
 ) -> Cut:
     """Choose the first kernel of the step among all positions where one can begin.
 
@@ -91,12 +112,12 @@ def find_cut(
         gap_ns: Median idle time before each position.
         step_marker: Positions whose name marks the preparation of a step.
         ends: What the ends of runs of steps tell.
-        joints: Names of the kernels at the joint of two layers, the usual ones.
+        may: Positions at which a step can begin.
     """
     usual_ns = float(np.quantile(gap_ns, USUAL_GAP))
     pause_ns = np.maximum(gap_ns - usual_ns, 0.0)
     told = _told_by_ends(ends)
-    best: list[tuple[float, int, bool]] = []
+    best: list[tuple[float, int, bool, int]] = []
     for zone in zones:
         prior = CUTTABLE.get((zone.before.name, zone.after.name))
         if prior is None:
@@ -105,24 +126,23 @@ def find_cut(
         previous = zone.first_mark.position
         scored: list[tuple[float, int, int, bool]] = []
         ahead = _marker_ahead(candidates, facts, step_marker)
-        begun = _begun(zone, facts, joints)
-        undecided = _last_undecided(zone, facts, begun)
         for number, position in enumerate(candidates):
             score = prior + ahead[number] + _evidence(facts, pause_ns, previous, position)
             score += float(told[position])
-            score -= NOT_DECIDED if number <= undecided or number > begun else 0.0
+            score -= 0.0 if may[position] else NOT_DECIDED
             likely = ahead[number] > 0 or prior > 0 or told[position] >= CAPTURE_LIMIT
             scored.append((score, -len(scored), position, likely))
             previous = position
         score, _, position, likely = max(scored)
-        best.append((score, position, likely))
+        alike = sum(bool(may[at]) and other >= score for other, _, at, _ in scored)
+        best.append((score, position, likely, alike - 1 if score == prior else 0))
     if not best:
         return Cut(int(np.argmax(gap_ns)), certain=False)
     best.sort(reverse=True)
     # A step that begins with the drafter is the rarer kind: a pause alone does not prove it,
     # since an engine that synchronises after the verify pass leaves one there as well.
     certain = len(best) == 1 or (best[0][2] and best[0][0] - best[1][0] > MARGIN)
-    return Cut(best[0][1], certain)
+    return Cut(best[0][1], certain, best[0][3])
 
 
 def _begun(zone: Zone, facts: Facts, joints: Sequence[tuple[int, ...]]) -> int:
@@ -190,7 +210,7 @@ def _marker_ahead(candidates: list[int], facts: Facts, step_marker: Bools) -> Fl
 def _evidence(facts: Facts, pause_ns: Floats, previous: int, position: int) -> float:
     """How much speaks for a step that begins at `position`: a pause, the end of a graph."""
     score = float(np.log2(1.0 + pause_ns[position] / GAP_UNIT_NS))
-    score = min(score, LONG_GAP) + 0.5 * max(0.0, score - LONG_GAP)
+    score = 0.0 if score < LEAST_GAP else min(score, LONG_GAP) + 0.5 * max(0.0, score - LONG_GAP)
     if facts.in_graph[previous] and not facts.in_graph[position]:
         score += GRAPH_END
     return score

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracebook.columns import Floats, Ints
+from tracebook.columns import Bools, Floats, Ints
 from tracebook.kernels.edit import dense_head, match_positions
 from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.template import Template
@@ -32,8 +32,9 @@ class Ends:
     """Votes by template position for a step that begins there, arrays of shape (positions,).
 
     `pauses` come from the most unusual pause at each end of a run, weighed by how unusual it
-    is, `limits` from the first and last kernel of the capture, `borders` from where runs begin
-    as well as end in the midst of other work; each adds up to 1 at most.
+    is, `limits` from the first and last kernel of the capture where a step can begin there,
+    `borders` from where runs begin as well as end in the midst of other work; each adds up to
+    1 at most.
     """
 
     pauses: Floats
@@ -49,13 +50,15 @@ class _End:
     place: Ints
 
 
-def find_ends(kernels: Kernels, template: Template, gap_ns: Floats) -> Ends:
+def find_ends(kernels: Kernels, template: Template, gap_ns: Floats, may_begin: Bools) -> Ends:
     """See where runs of steps begin and end.
 
     Args:
         kernels: The launch sequence.
         template: With slices that begin at an anchor, not where a step begins.
         gap_ns: Usual idle time before the kernel at each position.
+        may_begin: Positions at which a step can begin: a capture that begins or ends within
+            layers, or work that stalls there, tells nothing.
     """
     positions = len(template.symbol)
     pauses: list[tuple[int, float]] = []
@@ -66,12 +69,18 @@ def find_ends(kernels: Kernels, template: Template, gap_ns: Floats) -> Ends:
     runs = sorted(template.runs(), key=len, reverse=True)[:MOST_RUNS]
     for run in runs:
         head, tail = _head(kernels, template, run[0]), _tail(kernels, template, run[-1])
-        for end in (head, tail):
-            pauses += _unusual_pause(kernels, gap_ns, end)
         at_limit = head.first == 0, tail.first + len(tail.place) == len(kernels)
-        begin, end = _begins(head.place, positions)[0], _begins(tail.place, positions)[-1]
-        (limits if at_limit[0] else heads).append((int(begin), 1.0))
-        (limits if at_limit[1] else tails).append((int(end), 1.0))
+        begins = _begins(head.place, positions)[0], _begins(tail.place, positions)[-1]
+        for end, begin, limit, others in zip(
+            (head, tail), begins, at_limit, (heads, tails), strict=True
+        ):
+            if not limit:
+                others.append((int(begin), 1.0))
+            elif begin >= 0 and may_begin[begin]:
+                # Behind the start of a capture the first launches are late: no pause counts.
+                limits.append((int(begin), 1.0))
+                continue
+            pauses += _unusual_pause(kernels, gap_ns, may_begin, end)
     borders = np.minimum(_mean_votes(heads, positions), _mean_votes(tails, positions))
     return Ends(_mean_votes(pauses, positions), _mean_votes(limits, positions), borders)
 
@@ -112,11 +121,15 @@ def _matched(wanted: Ints, region: Ints) -> Ints:
     return found
 
 
-def _unusual_pause(kernels: Kernels, gap_ns: Floats, end: _End) -> list[tuple[int, float]]:
+def _unusual_pause(
+    kernels: Kernels, gap_ns: Floats, may_begin: Bools, end: _End
+) -> list[tuple[int, float]]:
     """Template position that begins behind the most unusual pause, and how unusual (0..1)."""
     begins = _begins(end.place, len(gap_ns))
     gap = kernels.gap_ns[end.first : end.first + len(begins)]
-    times = gap / np.maximum(gap_ns[begins[: len(gap)]], NO_PAUSE_NS)
+    begins = begins[: len(gap)]
+    times = gap / np.maximum(gap_ns[begins], NO_PAUSE_NS)
+    times[(begins >= 0) & ~may_begin[begins]] = 0.0
     at = int(times.argmax())
     if times[at] <= RARE:
         return []

@@ -91,11 +91,18 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     # Kernels too short for half of the smallest read are left to the second pass.
     least_ns = min(read.weight_bytes for read in large_reads) / max(starts)
     floor_ns = 0.5 * (LAUNCH_NS + least_ns) * np.where(column.reads_weights, 1, 4)
-    index = np.flatnonzero(column.duration_ns >= floor_ns)
+    short = column.duration_ns < floor_ns
+    index = np.flatnonzero(~short | column.mixes)
     if not len(index):
         return None
-    kept = replace(column.take(index), distance=_distances(index, len(column.duration_ns)))
-    large_reads = with_mixers(large_reads) if kept.may_mix.any() else large_reads
+    kept = replace(
+        column.take(index),
+        distance=_distances(index, len(column.duration_ns)),
+        # What is only kept to tell where layers are makes no read.
+        match_penalty=np.where(short, np.inf, column.match_penalty)[index],
+    )
+    mixed = (kept.may_mix | kept.mixes).any()
+    large_reads = with_mixers(large_reads) if mixed else large_reads
     coarse = Coarse(
         kept,
         large_reads,
@@ -122,9 +129,13 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     if not located:
         return None
     found = [Found(tuple(order[k].tolist()), first, end) for k, first, end in located]
-    taken = [Match(int(k[0]), int(k[-1]) + 1, first, end) for k, first, end in located]
     # What stands between the last and the first large read is looked at from both ends.
-    longer = np.concatenate([order, order[: taken[0].first_kernel]])
+    begin, end_kernel = int(located[0][0][0]), int(located[-1][0][-1]) + 1
+    longer = np.concatenate([order[end_kernel:], order, order[:begin]])
+    ahead = len(order) - end_kernel
+    taken = [
+        Match(int(k[0]) + ahead, int(k[-1]) + 1 + ahead, first, end) for k, first, end in located
+    ]
     for m in fill_small(column.take(longer), reads, taken, solution.bandwidth_gbps):
         kernels = tuple(longer[m.first_kernel : m.end_kernel].tolist())
         # Seen from both ends, a kernel may have been taken twice: it makes one read.

@@ -20,7 +20,7 @@ from tracebook.kernels.assign import assign_labels
 from tracebook.kernels.attempts import Alternatives, Attempt, best_attempt, judge_attempt
 from tracebook.kernels.broadcast import label_rows, step_frame
 from tracebook.kernels.classes import CLASSES, classify_names, load_rules
-from tracebook.kernels.cut import Cut, find_cut
+from tracebook.kernels.cut import Cut, find_cut, may_begin
 from tracebook.kernels.ends import find_ends
 from tracebook.kernels.joints import layer_joints
 from tracebook.kernels.kinds import Choice, describe_kind
@@ -38,6 +38,8 @@ from tracebook.trace import Trace
 
 #: Ranks of one model launch about the same kernels: they differ by less than this share.
 ALIKE = 0.1
+#: A step that may begin fewer kernels later is as good as certain.
+SEVERAL = 2
 
 
 def label_kernels(
@@ -85,14 +87,7 @@ def label_kernels(
     kernels, steady = attempt.kernels, attempt.template
     facts = _facts(attempt, plan)
     cut = _cut_of(attempt, facts)
-    if not cut.certain:
-        notices.append(
-            Notice(
-                "step_edge_uncertain",
-                "Where a step begins is not certain: another place fits about as well.",
-                "Phase times are not affected, only which step an edge kernel belongs to.",
-            )
-        )
+    notices += _doubts_of_edge(cut)
     labels = assign_labels(attempt.marks, facts, cut.position)
     trace.scratch.release()
     recovered = recover_steps(
@@ -130,8 +125,23 @@ def _cut_of(attempt: Attempt, facts: Facts) -> Cut:
     kernels, template = attempt.kernels, attempt.template
     zones = find_zones(attempt.marks, len(template.symbol))
     marker, gap_ns = kernels.step_marker[template.source], template.gap_ns(kernels)
-    ends = find_ends(kernels, template, gap_ns)
-    return find_cut(zones, facts, gap_ns, marker, ends, layer_joints(attempt.marks, facts.name))
+    may = may_begin(zones, facts, layer_joints(attempt.marks, facts.name))
+    ends = find_ends(kernels, template, gap_ns, may)
+    return find_cut(zones, facts, gap_ns, marker, ends, may)
+
+
+def _doubts_of_edge(cut: Cut) -> list[Notice]:
+    """What is not known of where a step begins."""
+    if cut.certain and cut.unmarked < SEVERAL:
+        return []
+    message = "Where a step begins is not certain: another place fits about as well."
+    if cut.certain:
+        message = (
+            "Nothing marks where a step begins, no name and no pause: the first "
+            f"{cut.unmarked} kernels of each step may belong to the one before."
+        )
+    hint = "Phase times are not affected, only which step an edge kernel belongs to."
+    return [Notice("step_edge_uncertain", message, hint)]
 
 
 def _facts(attempt: Attempt, plan: Plan | None) -> Facts:

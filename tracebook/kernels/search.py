@@ -14,7 +14,15 @@ import numpy as np
 from tracebook.columns import Ints, parts
 from tracebook.kernels.period import find_anchors, find_periods
 from tracebook.kernels.sequence import Kernels
-from tracebook.kernels.steps import Kind, Slice, between, cut_slices, sort_kinds, unify_tactics
+from tracebook.kernels.steps import (
+    Kind,
+    Slice,
+    between,
+    cut_slices,
+    sort_kinds,
+    unify_outliers,
+    unify_tactics,
+)
 
 #: Stretches without slices that are searched, the longest first.
 MOST_STRETCHES = 6
@@ -34,7 +42,7 @@ def find_kinds(
         marks: What the period was found in, a number per kernel.
 
     Returns:
-        The kernels, with one symbol for those that replace each other, and the kinds of
+        The kernels, with one symbol for those that replace each other or stalled, and the kinds of
         step, most frequent first; no kinds where nothing marks the period.
     """
     anchors = find_anchors(marks, kernels.before_ns, period, scratch=kernels.scratch)
@@ -44,6 +52,8 @@ def find_kinds(
     for stretch in _uncovered(slices, len(kernels), period)[:MOST_STRETCHES]:
         slices += _slices_within(kernels, stretch, accept)
     slices.sort(key=lambda piece: piece.first)
+    alias = unify_outliers(kernels, slices)
+    kernels = kernels if alias is None else kernels.renamed(alias)
     kinds = sort_kinds(kernels, slices)
     alias = unify_tactics(kernels, kinds)
     if alias is None:

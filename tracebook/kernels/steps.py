@@ -25,12 +25,17 @@ KIND_DISTANCE = 0.12
 MOST_TACTICS = 0.5
 #: Classes most of whose kernels launch one block per token.
 ROW_CLASSES = ("norm", "activation", "quantize")
+#: Of these a few may have stalled, and look like those of a larger batch.
+STALLED_ROWS = 0.1
 #: A kernel of this share of a step has to occur equally often in all steps of a kind.
 LONG_SHARE = 0.02
 MOSTLY_BROKEN = 0.6
 #: A slice whose length is this far from the period is no step.
 LENGTH_SLACK = 0.35
 MOST_EDITS_SHARE = 0.2
+#: Durations of a shape that fewer slices have, so many times each, are outliers and no role: what
+#: a step does it does in every step.
+SELDOM, MOST_OUTLIERS = 0.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -180,6 +185,38 @@ def _long_symbols(kernels: Kernels, slices: Sequence[Slice]) -> Bools:
     return np.asarray(kernels.busy_ns / np.maximum(kernels.count, 1) > LONG_SHARE * step)
 
 
+def unify_outliers(kernels: Kernels, slices: Sequence[Slice]) -> Ints | None:
+    """Give kernels that took unusually long the symbol of their like.
+
+    A few stalled kernels of one name and grid look like the larger of two matrices. But where
+    one is a matrix of its own, a step that has it has one more kernel of that shape.
+
+    Returns:
+        A symbol for each symbol, None where none is a matter of chance.
+    """
+    shape = kernels.shape_symbol.of_code
+    several = np.flatnonzero(np.bincount(shape)[shape] > 1)
+    if not len(several) or not slices:
+        return None
+    number, examples = number_slices(slices, kernels.symbol)
+    bags = np.empty((len(examples), len(several)), dtype=np.int32)
+    for row, piece in zip(bags, examples, strict=True):
+        own = kernels.symbol[piece.first : piece.end]
+        row[:] = np.bincount(own, minlength=len(shape))[several]
+    bags = bags[number]
+    mean_ns = kernels.busy_ns / np.maximum(kernels.count, 1)
+    alias = np.arange(len(shape))
+    for alike in (np.flatnonzero(shape[several] == own) for own in np.unique(shape[several])):
+        have, total = bags[:, alike] > 0, bags[:, alike].sum(axis=1)
+        usual = have.sum(axis=0) >= SELDOM * have.any(axis=1).sum()
+        for column, has in zip(alike[~usual].tolist(), have.T[~usual], strict=True):
+            few = has.any() and bags[has, column].mean() <= MOST_OUTLIERS
+            if few and usual.any() and np.median(total[has]) == np.median(total[~has]):
+                near = np.log(mean_ns[several[alike[usual]]] / mean_ns[several[column]])
+                alias[several[column]] = several[alike[usual]][np.abs(near).argmin()]
+    return None if (alias == np.arange(len(shape))).all() else alias
+
+
 def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
     """Give one symbol to kernels that replace each other from one kind of step to another.
 
@@ -201,7 +238,7 @@ def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
         come = (bag > 0.5) & (main < 0.2 * bag)
         size = max(main.sum(), bag.sum())
         # Kernels that work row by row change with the batch, not with a tactic.
-        if (come & by_row).any():
+        if bag[come & by_row].sum() > STALLED_ROWS * bag[by_row].sum():
             continue
         if come.any() and gone.any() and bag[come].sum() <= MOST_TACTICS * size:
             for old, new in _substitutes(kernels, kinds[0], other, gone, come):
