@@ -24,7 +24,7 @@ PREFILL = "_causal_conv1d_fwd_kernel"
 
 def run(names, place, bounds):
     kernels = kernels_of(play([K(name, 100, "", pause_ns=10) for name in names])[0])
-    placed = Placed(np.array(place), tuple(Slice(a, b) for a, b in bounds), 0, 0)
+    placed = Placed(np.array(place), tuple(Slice(a, b) for a, b in bounds), 0)
     return label_rows(kernels, placed, LABELS).rows, step_frame(kernels, placed)
 
 
@@ -84,7 +84,7 @@ def test_a_kernel_in_the_place_of_another_reads_what_that_one_reads(ns, matrix):
     labels = [LABELS[1], LABELS[0], LABELS[2]]
     made = [K(name, ns if name == "x" else 100, "", pause_ns=10) for name in "abcabcaxc"]
     placed = Placed(
-        np.array([0, 1, 2] * 2 + [0, -1, 2]), (Slice(0, 3), Slice(3, 6), Slice(6, 9)), 0, 0
+        np.array([0, 1, 2] * 2 + [0, -1, 2]), (Slice(0, 3), Slice(3, 6), Slice(6, 9)), 0
     )
     swapped = label_rows(kernels_of(play(made)[0]), placed, labels).rows.row(7, named=True)
     assert swapped["matrix"] == matrix

@@ -44,7 +44,7 @@ def recovered(steps, *, before=()):
     cut = names.index(PREPARE)
     found = recover_steps(sequence, template, cut, place_steps(sequence, template, cut))
     others = None if found.others is None else [len(kind.slices) for kind in found.others]
-    return [(b.first, b.end) for b in found.placed.bounds], others, found.placed
+    return [(b.first, b.end) for b in found.placed.bounds], others, found
 
 
 def expected(steps, before=0):
@@ -64,25 +64,25 @@ def test_steps_that_stand_alone_are_found_and_the_others_counted():
 
 def test_steps_before_the_first_run_are_no_warm_up_where_kinds_alternate():
     steps = [ONE, EIGHT, ONE, ONE, EIGHT, EIGHT, ONE, ONE, ONE, ONE]
-    bounds, _, placed = recovered(steps)
+    bounds, _, found = recovered(steps)
     assert bounds == expected(steps)
-    assert placed.isolated == 0
+    assert found.isolated == 0
 
 
 def test_a_step_with_something_else_behind_it_is_warm_up():
     kernels = [*ONE, *EAGER]
     steps = [ONE, ONE, ONE, ONE]
-    bounds, _, placed = recovered(steps, before=kernels)
+    bounds, _, found = recovered(steps, before=kernels)
     assert bounds == expected(steps, len(kernels))
-    assert placed.isolated == 1
+    assert found.isolated == 1
 
 
 @pytest.mark.parametrize("kept", [30, LENGTH - 1])
 def test_the_step_that_the_capture_cuts_off_is_counted_as_that(kept):
     steps = [ONE, ONE, ONE, EIGHT, ONE[:kept]]
-    bounds, others, placed = recovered(steps)
+    bounds, others, found = recovered(steps)
     assert bounds == expected(steps[:4])
-    assert (placed.cut_off, others) == (1, [1])
+    assert (found.placed.cut_off, others) == (1, [1])
 
 
 def template_of(kernels, starts):

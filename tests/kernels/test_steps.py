@@ -14,8 +14,6 @@ from tracebook.kernels.steps import (
     Slice,
     cut_slices,
     sort_kinds,
-    unify_outliers,
-    unify_tactics,
 )
 from tracebook.kernels.template import build_template
 
@@ -96,68 +94,6 @@ def test_no_slices_no_kinds():
 def test_time_of_a_kind_is_the_sum_of_its_kernels():
     kernels, bounds = sequence([ONCE, ONCE])
     assert Kind((bounds[1],)).time_ns(kernels) == sum(k.ns for k in ONCE)
-
-
-def other_tactic(name="another_gemm"):
-    """The down projections run on another kernel with another grid."""
-    return [replace(k, name=name, grid=(17, 1, 1)) if k.matrix == "down_proj" else k for k in ONCE]
-
-
-def test_another_tactic_for_one_matrix_is_unified():
-    kernels, bounds = sequence([ONCE, other_tactic(), ONCE, other_tactic(), ONCE])
-    kinds = sort_kinds(kernels, bounds)
-    assert len(kinds) == 2
-    unified = kernels.renamed(unify_tactics(kernels, kinds))
-    first, second = (unified.symbol[b.first : b.end] for b in bounds[:2])
-    assert (first == second).all()
-
-
-def stalled(at, times=6):
-    """A step in which one kernel took much longer than usual."""
-    return [replace(k, ns=times * k.ns) if i == at else k for i, k in enumerate(ONCE)]
-
-
-DOWNS = [i for i, k in enumerate(ONCE) if k.matrix == "down_proj"]
-
-
-def test_stalled_kernels_are_no_matrix_of_their_own():
-    """Three of thirty products of one name and grid took six times as long."""
-    steps = [ONCE, stalled(DOWNS[1]), ONCE, stalled(DOWNS[4]), ONCE, stalled(DOWNS[0]), ONCE, ONCE]
-    kernels, bounds = sequence(steps)
-    assert len(sort_kinds(kernels, bounds)) > 1
-    unified = kernels.renamed(unify_outliers(kernels, bounds))
-    assert [kind.slices for kind in sort_kinds(unified, bounds)] == [tuple(bounds)]
-
-
-def test_a_head_on_a_kernel_that_also_reads_layers_is_a_matrix_of_its_own():
-    """In every third step another tactic: the head runs on the kernel of the down projections."""
-    down, head = ONCE[DOWNS[0]], next(k for k in ONCE if k.matrix == "lm_head")
-    other = [replace(k, name=down.name, grid=down.grid) if k is head else k for k in ONCE]
-    kernels, bounds = sequence([ONCE, ONCE, other] * 3)
-    assert unify_outliers(kernels, bounds) is None
-
-
-def test_one_stalled_norm_does_not_make_another_batch_of_another_tactic():
-    """The norm looks like one of a larger batch; all others are as they were."""
-    norms = [i for i, k in enumerate(ONCE) if k.name == NORM]
-    slow = [
-        replace(k, grid=(9, 1, 1)) if i == norms[3] else k for i, k in enumerate(other_tactic())
-    ]
-    kernels, bounds = sequence([ONCE, slow, ONCE, slow, ONCE])
-    kinds = sort_kinds(kernels, bounds)
-    alias = unify_tactics(kernels, kinds)
-    assert alias is not None
-    assert len(sort_kinds(kernels.renamed(alias), bounds)) == 1
-
-
-def test_another_batch_is_not_unified():
-    kernels, bounds = sequence([ONCE, batch_of_two(), ONCE, ONCE])
-    assert unify_tactics(kernels, sort_kinds(kernels, bounds)) is None
-
-
-def test_one_kind_needs_no_unification():
-    kernels, bounds = sequence([ONCE] * 3)
-    assert unify_tactics(kernels, sort_kinds(kernels, bounds)) is None
 
 
 def test_the_template_of_equal_steps_is_the_step():

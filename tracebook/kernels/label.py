@@ -27,8 +27,8 @@ from tracebook.kernels.kinds import Choice, describe_kind
 from tracebook.kernels.labels import KindInfo, Labelled
 from tracebook.kernels.launches import launch_order
 from tracebook.kernels.realign import has_breaks, realigned
-from tracebook.kernels.recover import recover_steps
-from tracebook.kernels.segments import Placed, place_steps
+from tracebook.kernels.recover import Recovered, recover_steps
+from tracebook.kernels.segments import place_steps
 from tracebook.kernels.sequence import Kernels, build_kernels
 from tracebook.kernels.steps import Kind
 from tracebook.kernels.verdict import unmatched_products
@@ -107,8 +107,8 @@ def label_kernels(
     return Labelled(
         kernels=rows,
         steps=steps,
-        found=_steps_found(placed, infos),
-        dropped=_dropped(placed, infos),
+        found=_steps_found(recovered, infos),
+        dropped=_dropped(recovered, infos),
         source=attempt.source,
         verdict=verdict,
         plan=attempt.laid_out if attempt.laid_out is not None else plan,
@@ -165,18 +165,18 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
     )
 
 
-def _steps_found(placed: Placed, others: Sequence[KindInfo]) -> int:
+def _steps_found(found: Recovered, others: Sequence[KindInfo]) -> int:
     """How many steps of any kind were found, whole or not."""
-    whole = len(placed.bounds) + placed.isolated
-    return whole + placed.cut_off + sum(info.steps for info in others)
+    whole = len(found.placed.bounds) + found.isolated
+    return whole + found.placed.cut_off + sum(info.steps for info in others)
 
 
-def _dropped(placed: Placed, others: Sequence[KindInfo]) -> tuple[tuple[str, int], ...]:
+def _dropped(found: Recovered, others: Sequence[KindInfo]) -> tuple[tuple[str, int], ...]:
     """Reasons and counts of what was left out."""
     repeated = [info for info in others if info.steps > 1]
     counts = [
-        ("cut at the edge of a chain of steps", placed.cut_off),
-        ("isolated before the first chain (warm-up)", placed.isolated),
+        ("cut at the edge of a chain of steps", found.placed.cut_off),
+        ("isolated before the first chain (warm-up)", found.isolated),
         *((f"another kind of step ({info.describe()})", info.steps) for info in repeated),
         ("unlike any other step (mixed with prefill, or a change)", len(others) - len(repeated)),
     ]

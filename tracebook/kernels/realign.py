@@ -14,13 +14,12 @@ from tracebook.columns import Ints
 from tracebook.kernels.attempts import Attempt, attempt_kind
 from tracebook.kernels.begins import how_steps_begin, step_begins
 from tracebook.kernels.kinds import Choice, choose_kinds
-from tracebook.kernels.segments import CHAIN
 from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Slice, sort_kinds
 from tracebook.kernels.template import Template
 
 #: Slices are mixed where a run of them has fewer than this on average.
-SHORT_RUN = 2 * CHAIN
+SHORT_RUN = 6
 #: Slices whose steps begin this share of a step apart are turned against each other.
 TURNED = 0.02
 #: What a step of any kind has of the kernels of the template.

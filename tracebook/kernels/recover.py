@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracebook.kernels.begins import how_steps_begin, step_begins
 from tracebook.kernels.realign import LONGEST, SHORTEST
-from tracebook.kernels.segments import CHAIN, Placed, Rotated, alike, lay_whole
+from tracebook.kernels.segments import Placed, Rotated, alike, lay_whole
 from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Kind, Slice, between, sort_kinds
 from tracebook.kernels.template import Template
 
+#: Steps before the first chain of this many are warm-up.
+CHAIN = 3
 #: Warm-up never alternates with other kinds of decode step: they come more than once, and none
 #: takes this many times as long as the steady one.
 OFTEN, LONG = 2, 2.0
@@ -29,11 +31,13 @@ OFTEN, LONG = 2, 2.0
 class Recovered:
     """Steps of the steady kind, and the slices between them that are of other kinds.
 
-    `others` is None where nothing marks the begin of a step reliably.
+    `others` is None where nothing marks the begin of a step reliably, or nothing stands between
+    the steps. `isolated` counts steps before the first chain, which are warm-up.
     """
 
     placed: Placed
     others: tuple[Kind, ...] | None = None
+    isolated: int = 0
 
 
 def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed) -> Recovered:
@@ -48,11 +52,9 @@ def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed
     length = len(template.symbol)
     least, most = max(8, round(SHORTEST * length)), round(LONGEST * length)
     stretches = [s for s in between(placed.bounds, len(kernels)) if s.end - s.first >= least]
-    if not stretches or not placed.bounds:
-        return Recovered(placed)
-    begin = how_steps_begin(kernels, template, cut)
+    begin = how_steps_begin(kernels, template, cut) if stretches and placed.bounds else None
     if begin is None:
-        return Recovered(placed)
+        return _without_warm_up(placed, None, set())
     whole = Rotated.of(template, cut)
     steps: list[Slice] = []
     others: list[Slice] = []
@@ -72,9 +74,15 @@ def recover_steps(kernels: Kernels, template: Template, cut: int, placed: Placed
     bounds = sorted((*placed.bounds, *steps), key=lambda piece: piece.first)
     usual_ns = float(np.median([kernels.busy_between(b.first, b.end) for b in bounds]))
     often = {s for kind in kinds if _is_decode(kernels, kind, usual_ns) for s in kind.slices}
-    kept = bounds[_warm_up(bounds, often) :]
-    found = Placed(placed.place, tuple(kept), cut_off, len(bounds) - len(kept))
-    return Recovered(found, tuple(kinds))
+    return _without_warm_up(Placed(placed.place, tuple(bounds), cut_off), tuple(kinds), often)
+
+
+def _without_warm_up(
+    placed: Placed, others: tuple[Kind, ...] | None, often: set[Slice]
+) -> Recovered:
+    """What was found, without the first steps where they are warm-up."""
+    first = _warm_up(placed.bounds, often)
+    return Recovered(replace(placed, bounds=placed.bounds[first:]), others, first)
 
 
 def _is_decode(kernels: Kernels, kind: Kind, usual_ns: float) -> bool:

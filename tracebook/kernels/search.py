@@ -14,15 +14,8 @@ import numpy as np
 from tracebook.columns import Ints, parts
 from tracebook.kernels.period import find_anchors, find_periods
 from tracebook.kernels.sequence import Kernels
-from tracebook.kernels.steps import (
-    Kind,
-    Slice,
-    between,
-    cut_slices,
-    sort_kinds,
-    unify_outliers,
-    unify_tactics,
-)
+from tracebook.kernels.steps import Kind, Slice, between, cut_slices, sort_kinds
+from tracebook.kernels.tactics import unify_outliers, unify_places, unify_tactics
 
 #: Stretches without slices that are searched, the longest first.
 MOST_STRETCHES = 6
@@ -52,14 +45,13 @@ def find_kinds(
     for stretch in _uncovered(slices, len(kernels), period)[:MOST_STRETCHES]:
         slices += _slices_within(kernels, stretch, accept)
     slices.sort(key=lambda piece: piece.first)
-    alias = unify_outliers(kernels, slices)
-    kernels = kernels if alias is None else kernels.renamed(alias)
+    kernels = unify_outliers(kernels, slices) or kernels
     kinds = sort_kinds(kernels, slices)
-    alias = unify_tactics(kernels, kinds)
-    if alias is None:
-        return kernels, kinds
-    kernels = kernels.renamed(alias)
-    return kernels, sort_kinds(kernels, slices)
+    for unify in (unify_tactics, unify_places):
+        unified = unify(kernels, kinds)
+        if unified is not None:
+            kernels, kinds = unified, sort_kinds(unified, slices)
+    return kernels, kinds
 
 
 def _uncovered(slices: Sequence[Slice], length: int, period: int) -> list[Slice]:

@@ -26,8 +26,6 @@ MISSING_AT_EDGE = 3
 SOUND = 0.8
 #: Bags of kernels that differ by less than this share may be the same kind of step.
 ALIKE = 0.25
-#: Slices that stand alone before the first chain of this many are warm-up.
-CHAIN = 3
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,12 @@ class Placed:
     """Kernels of the launch sequence and their template positions (-1: not in it).
 
     `bounds` are the steps [first, end) in order; `cut_off` counts steps that the capture or
-    another kind of step cut, `isolated` those before the first chain that are warm-up.
+    another kind of step cut.
     """
 
     place: Ints
     bounds: tuple[Slice, ...]
     cut_off: int
-    isolated: int
 
 
 def place_steps(kernels: Kernels, template: Template, cut: int) -> Placed:
@@ -66,21 +63,16 @@ def place_steps(kernels: Kernels, template: Template, cut: int) -> Placed:
             edges[id(places)] = _edge(places, cut)
         pieces.append(_Piece(piece.first, piece.end, edges[id(places)]))
     bounds: list[Slice] = []
-    cut_off, isolated = 0, 0
+    cut_off = 0
     chains = [[pieces[number] for number in run] for run in template.runs()]
-    long_chain_seen = False
     low = 0
     for number, chain in enumerate(chains):
-        long_chain_seen = long_chain_seen or len(chain) >= CHAIN
         high = chains[number + 1][0].first if number + 1 < len(chains) else len(kernels)
         found, lost = _steps_of_chain(kernels, template, cut, chain, place, Slice(low, high))
         low = found[-1].end if found else chain[-1].end
-        if len(chain) < CHAIN and not long_chain_seen and any(len(c) >= CHAIN for c in chains):
-            isolated += len(found)
-        else:
-            bounds += found
-            cut_off += lost
-    return Placed(place, tuple(bounds), cut_off, isolated)
+        bounds += found
+        cut_off += lost
+    return Placed(place, tuple(bounds), cut_off)
 
 
 @dataclass(frozen=True)

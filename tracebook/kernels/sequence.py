@@ -156,6 +156,17 @@ class Kernels:
         np.add.at(busy_ns, alias, self.busy_ns)
         return replace(self, symbol=symbol, count=count, busy_ns=busy_ns)
 
+    def with_symbols(self, symbol: Ints) -> Kernels:
+        """The same with another symbol per kernel, of those that there are."""
+        count = np.zeros(len(self.count), dtype=np.int64)
+        busy_ns = np.zeros(len(self.count))
+        for part in parts(len(self)):
+            count += np.bincount(symbol[part], minlength=len(count))
+            busy_ns += np.bincount(
+                symbol[part], weights=self.duration_ns[part], minlength=len(count)
+            )
+        return replace(self, symbol=symbol, count=count, busy_ns=busy_ns)
+
     def grouped(self, shared: Shared) -> Ints:
         """A number per kernel, equal where something that codes have in common is."""
         number = np.unique(shared.of_code, return_inverse=True)[1]

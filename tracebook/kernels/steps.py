@@ -7,35 +7,25 @@ the same kernels are one kind.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tracebook.columns import Bools, Floats, Ints
-from tracebook.kernels.classes import CLASSES
-from tracebook.kernels.edit import match_positions
+from tracebook.columns import Bools, Ints
 from tracebook.kernels.period import Anchor
 from tracebook.kernels.sequence import Kernels
 
 #: Slices of one kind differ in less than this share of their kernels.
 KIND_DISTANCE = 0.12
-#: This share of the kernels of a step may be replaced by another tactic.
-MOST_TACTICS = 0.5
 #: Classes most of whose kernels launch one block per token.
 ROW_CLASSES = ("norm", "activation", "quantize")
-#: Of these a few may have stalled, and look like those of a larger batch.
-STALLED_ROWS = 0.1
 #: A kernel of this share of a step has to occur equally often in all steps of a kind.
 LONG_SHARE = 0.02
 MOSTLY_BROKEN = 0.6
 #: A slice whose length is this far from the period is no step.
 LENGTH_SLACK = 0.35
 MOST_EDITS_SHARE = 0.2
-#: Durations of a shape that fewer slices have, so many times each, are outliers and no role: what
-#: a step does it does in every step.
-SELDOM, MOST_OUTLIERS = 0.5, 3.0
 
 
 @dataclass(frozen=True)
@@ -183,96 +173,3 @@ def _long_symbols(kernels: Kernels, slices: Sequence[Slice]) -> Bools:
     """
     step = float(np.median([kernels.busy_between(s.first, s.end) for s in slices]))
     return np.asarray(kernels.busy_ns / np.maximum(kernels.count, 1) > LONG_SHARE * step)
-
-
-def unify_outliers(kernels: Kernels, slices: Sequence[Slice]) -> Ints | None:
-    """Give kernels that took unusually long the symbol of their like.
-
-    A few stalled kernels of one name and grid look like the larger of two matrices. But where
-    one is a matrix of its own, a step that has it has one more kernel of that shape.
-
-    Returns:
-        A symbol for each symbol, None where none is a matter of chance.
-    """
-    shape = kernels.shape_symbol.of_code
-    several = np.flatnonzero(np.bincount(shape)[shape] > 1)
-    if not len(several) or not slices:
-        return None
-    number, examples = number_slices(slices, kernels.symbol)
-    bags = np.empty((len(examples), len(several)), dtype=np.int32)
-    for row, piece in zip(bags, examples, strict=True):
-        own = kernels.symbol[piece.first : piece.end]
-        row[:] = np.bincount(own, minlength=len(shape))[several]
-    bags = bags[number]
-    mean_ns = kernels.busy_ns / np.maximum(kernels.count, 1)
-    alias = np.arange(len(shape))
-    for alike in (np.flatnonzero(shape[several] == own) for own in np.unique(shape[several])):
-        have, total = bags[:, alike] > 0, bags[:, alike].sum(axis=1)
-        usual = have.sum(axis=0) >= SELDOM * have.any(axis=1).sum()
-        for column, has in zip(alike[~usual].tolist(), have.T[~usual], strict=True):
-            few = has.any() and bags[has, column].mean() <= MOST_OUTLIERS
-            if few and usual.any() and np.median(total[has]) == np.median(total[~has]):
-                near = np.log(mean_ns[several[alike[usual]]] / mean_ns[several[column]])
-                alias[several[column]] = several[alike[usual]][np.abs(near).argmin()]
-    return None if (alias == np.arange(len(shape))).all() else alias
-
-
-def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Ints | None:
-    """Give one symbol to kernels that replace each other from one kind of step to another.
-
-    An engine that picks another tactic for a matrix changes a name and a grid, and nothing
-    around it, while another batch size changes nearly everything.
-
-    Returns:
-        A symbol for each symbol, None where no two kinds differ in tactics only.
-    """
-    if len(kinds) < 2:
-        return None
-    symbols = len(kernels.count)
-    alias = np.arange(symbols)
-    by_row = np.isin(CLASSES, ROW_CLASSES)[kernels.kernel_class.of_code]
-    main = _mean_bag(kernels, kinds[0], symbols)
-    for other in kinds[1:]:
-        bag = _mean_bag(kernels, other, symbols)
-        gone = (main > 0.5) & (bag < 0.2 * main)
-        come = (bag > 0.5) & (main < 0.2 * bag)
-        size = max(main.sum(), bag.sum())
-        # Kernels that work row by row change with the batch, not with a tactic.
-        if bag[come & by_row].sum() > STALLED_ROWS * bag[by_row].sum():
-            continue
-        if come.any() and gone.any() and bag[come].sum() <= MOST_TACTICS * size:
-            for old, new in _substitutes(kernels, kinds[0], other, gone, come):
-                alias[new] = alias[old]
-    return None if (alias == np.arange(symbols)).all() else alias
-
-
-def _mean_bag(kernels: Kernels, kind: Kind, symbols: int) -> Floats:
-    """How many kernels of each symbol a slice of a kind has, on average."""
-    bag = np.zeros(symbols, dtype=np.int64)
-    for s in kind.slices:
-        bag += np.bincount(kernels.symbol[s.first : s.end], minlength=symbols)
-    return np.asarray(bag / len(kind.slices))
-
-
-def _substitutes(
-    kernels: Kernels, main: Kind, other: Kind, gone: Bools, come: Bools
-) -> list[tuple[int, int]]:
-    """Pairs (symbol of main, symbol of other) that stand at the same places among the rest."""
-    first, second = main.slices[len(main.slices) // 2], other.slices[len(other.slices) // 2]
-    a = kernels.symbol[first.first : first.end]
-    b = kernels.symbol[second.first : second.end]
-    hidden = len(kernels.count)
-    places = match_positions(
-        np.where(gone[a], hidden, a), np.where(come[b], hidden, b), int(MOST_EDITS_SHARE * len(a))
-    )
-    if places is None:
-        return []
-    votes: dict[int, Counter[int]] = {}
-    for j in np.flatnonzero((places >= 0) & come[b]).tolist():
-        votes.setdefault(int(b[j]), Counter())[int(a[places[j]])] += 1
-    pairs = []
-    for new, counted in votes.items():
-        old, agreeing = counted.most_common(1)[0]
-        if agreeing >= 0.8 * counted.total():
-            pairs.append((old, new))
-    return pairs
