@@ -70,6 +70,7 @@ def facts_of(kernels, **more):
         "in_graph": np.array([k.graph for k in kernels]),
         "name": np.array([distinct.index(name) for name in names]),
         "foreign": np.zeros(len(kernels), dtype=bool),
+        "collective": np.zeros(len(kernels), dtype=bool),
         "speculative": any(k.phase.startswith("draft") for k in kernels),
         "recurrent": False,
     }

@@ -33,8 +33,8 @@ SPLIT_COST = 0.8
 #: Parts of one fusion group run in a row: each launch between them costs this much.
 APART_COST = 0.25
 MOST_APART = 8
-#: Cost of a kernel whose name tells nothing as the attention or recurrence of a layer: how long
-#: that takes depends on the context, so that its time speaks neither for nor against it.
+#: Cost of a kernel whose name tells nothing as the attention, recurrence or collective of a layer:
+#: how long that takes depends on the context, so that its time speaks neither for nor against it.
 MIXER_COST = 1.0
 #: Gain where the name says so: between the input and the output projection stands attention.
 MIXER_GAIN = 1.0
@@ -58,8 +58,8 @@ class Column:
     `named` is True where the name says that the kernel is a matrix product. `distance` is
     the number of launches since the kernel before it in this column, 1 where none is left out.
     `telling` is False for names that a library gives to all its kernels. `mixes` is True where
-    the name says attention or a recurrence. `launch_ns` is what a kernel takes before it streams
-    weights.
+    the name says attention or a recurrence, `collective` where it says that ranks communicate.
+    `launch_ns` is what a kernel takes before it streams weights.
     """
 
     duration_ns: Floats
@@ -71,6 +71,7 @@ class Column:
     distance: Ints
     telling: NDArray[np.bool_]
     mixes: NDArray[np.bool_]
+    collective: NDArray[np.bool_]
     launch_ns: float = LAUNCH_NS
 
     @property
@@ -95,6 +96,7 @@ class Column:
             self.distance[index],
             self.telling[index],
             self.mixes[index],
+            self.collective[index],
             self.launch_ns,
         )
 
@@ -149,8 +151,8 @@ def match_costs(
     cost = np.log1p((ratio / runs.spread) ** 2 / 2)
     cost += runs.penalty + column.match_penalty[:, None]
     cost -= GRID_BONUS * grid_fits(column.grid, runs.rows)
-    mixer = np.where(column.may_mix, MIXER_COST, np.inf)
-    cost[:, runs.mixer] = np.where(column.mixes, -MIXER_GAIN, mixer)[:, None]
+    cost[:, runs.unread] = np.where(column.may_mix, MIXER_COST, np.inf)[:, None]
+    cost[np.ix_(column.mixes, runs.mixer)] = -MIXER_GAIN
     if habits is not None:
         cost += habits.odd[column.symbol[:, None], runs.kind[None, :]]
     padded = np.full((len(duration), len(runs.first) + 1), np.inf)

@@ -114,6 +114,9 @@ def _inside(
     pass_index = block.pass_index if block.name.startswith("draft") else None
     if name in NAMED_PHASE:
         return Label(NAMED_PHASE[name].value, None, name, None, None, "name", pass_index)
+    if facts.collective[position]:
+        phase = Phase.COMMUNICATION.value
+        return Label(phase, None, name, None, None, "alignment", pass_index)
     count = len(facts.name)
     joint = range(mark.position + 1, position + 1 + count * (position < mark.position))
     end = following.position + count * (following.position < mark.position)
@@ -121,6 +124,8 @@ def _inside(
     # Of two norms at a joint the first one ends a layer (Gemma's behind its last matrix).
     ends = set(norms[:-1])
     stays = not lead and all(p in ends or facts.class_name(p % count) in LAYER_ENDS for p in joint)
+    # Ranks add up what a layer has made, before the next one begins.
+    stays |= any(facts.collective[p % count] for p in range(joint.stop, end))
     layer = mark.layer if stays or mark.layer == following.layer else following.layer
     return Label(block.phase, layer, name, None, None, "neighbour", pass_index)
 
@@ -214,6 +219,8 @@ def _walk_zone(
         phase = stages[0][0] if in_first and not after_cut else stages[stage][0]
         if name in NAMED_PHASE:
             phase, evidence = NAMED_PHASE[name], "name"
+        elif facts.collective[position]:
+            phase, evidence = Phase.COMMUNICATION, "alignment"
         elif (
             number > chosen
             and not joined[number]

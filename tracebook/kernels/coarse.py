@@ -206,10 +206,12 @@ class Coarse:
         return fitted if self.peak_gbps is None else min(fitted, MOST_ABOVE_PEAK * self.peak_gbps)
 
 
-def turning_points(column: Column, matches: Sequence[Match]) -> list[int]:
+def turning_points(column: Column, matches: Sequence[Match], reads: int) -> list[int]:
     """Where to begin the sequence: just behind the last match of the cycle, or at its first.
 
-    Kernels like the last one that follow it at once may be further parts of its matrix.
+    Kernels like the last one that follow it at once may be further parts of its matrix. Where
+    the last of so many reads has no kernel, it is looked for in the longest one that is left
+    between the ends: what is left out there costs a cycle nothing.
     """
     kernels = len(column.duration_ns)
     used = {k % kernels for m in matches for k in range(m.first_kernel, m.end_kernel)}
@@ -217,9 +219,14 @@ def turning_points(column: Column, matches: Sequence[Match]) -> list[int]:
     start = first
     while (start - 1) % kernels not in used and (start - 1) % kernels != first:
         start = (start - 1) % kernels
+    left = (start + np.arange((first - start) % kernels)) % kernels
     alike = parts_alike(column)
     for _ in range(MAX_SPLIT - 1):
         if start in used or not alike[start]:
             break
         start = (start + 1) % kernels
-    return [start, first] if start != first else [first]
+    turns = [start, first]
+    if matches[-1].end < reads and len(left):
+        long = column.duration_ns[left] >= HALF * column.duration_ns[left].max()
+        turns.append(int(left[np.flatnonzero(long)[-1]] + 1) % kernels)
+    return list(dict.fromkeys(turns))

@@ -20,7 +20,7 @@ from tracebook.columns import Floats, Ints
 from tracebook.kernels.align import LAUNCH_NS, Column, Match, expected_ns
 from tracebook.kernels.coarse import MOST_ABOVE_PEAK, Coarse, Solution, turning_points
 from tracebook.kernels.gaps import fill_small
-from tracebook.kernels.runs import MIXER, build_runs, with_mixers
+from tracebook.kernels.runs import COLLECTIVE, UNREAD, build_runs, with_unread
 
 #: Fusion groups that together hold less than this share of the bytes are placed last.
 SMALL_SHARE = 0.02
@@ -35,6 +35,8 @@ LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 1000.0, 4000.0
 #: Products that take so many times as long as the shortest may read as little, if that is less
 #: than so much of what the smallest of the larger matrices takes.
 PRODUCTS_ALIKE, WITHOUT_READ = 1.1, 0.95
+#: Kernels are collectives where this share of the layers' halves have one.
+MOST_COLLECTIVES = 0.8
 #: A launch takes at most this share of the shortest kernel: in a model of 100 million weights
 #: a matrix of 1 MB takes 0.3 us to read and the rest is launch, but some of it is reading.
 LAUNCH_SHARE = 0.95
@@ -59,6 +61,7 @@ class Fit:
         cost: Total cost of the alignment of the large reads.
         length: Number of kernels of the step.
         launch_ns: Time of a kernel that reads nothing, fitted with the bandwidth.
+        collectives: Kernels by which ranks add up, where only their place tells them.
     """
 
     found: tuple[Found, ...]
@@ -66,6 +69,7 @@ class Fit:
     cost: float
     length: int
     launch_ns: float = LAUNCH_NS
+    collectives: tuple[int, ...] = ()
 
 
 def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | None:
@@ -101,8 +105,10 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
         # What is only kept to tell where layers are makes no read.
         match_penalty=np.where(short, np.inf, column.match_penalty)[index],
     )
-    mixed = (kept.may_mix | kept.mixes).any()
-    large_reads = with_mixers(large_reads) if mixed else large_reads
+    # Where a name tells collectives no other kernel is one.
+    untold = plan.ranks > 1 and not column.collective.any()
+    if (kept.may_mix | kept.mixes).any():
+        large_reads = with_unread(large_reads, collectives=untold)
     coarse = Coarse(
         kept,
         large_reads,
@@ -120,12 +126,19 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
     rotation = int(index[turn])
     order = np.roll(np.arange(len(column.duration_ns)), -rotation)
     place = np.argsort(order)[np.roll(index, -turn)]
-    of_plan = [large[n - 1] for n in np.cumsum([read.op != MIXER for read in large_reads])]
+    of_plan = [large[n - 1] for n in np.cumsum([r.op not in UNREAD for r in large_reads])]
     located = [
         (place[m.first_kernel : m.end_kernel], of_plan[m.first], of_plan[m.end - 1] + 1)
         for m in solution.matches
-        if large_reads[m.first].op != MIXER
+        if large_reads[m.first].op not in UNREAD
     ]
+    added_up = [
+        int(order[place[m.first_kernel]])
+        for m in solution.matches
+        if large_reads[m.first].op == COLLECTIVE
+    ]
+    if len(added_up) < MOST_COLLECTIVES * sum(read.op == COLLECTIVE for read in large_reads):
+        added_up = []
     if not located:
         return None
     found = [Found(tuple(order[k].tolist()), first, end) for k, first, end in located]
@@ -143,7 +156,9 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
             found.append(Found(kernels, m.first, m.end))
     found.sort(key=lambda f: f.first)
     bandwidth, launch_ns = fit_line(column, reads, found, solution.bandwidth_gbps, peak_gbps)
-    return Fit(tuple(found), bandwidth, solution.cost, len(order), launch_ns)
+    return Fit(
+        tuple(found), bandwidth, solution.cost, len(order), launch_ns, tuple(sorted(added_up))
+    )
 
 
 def _best_turn(coarse: Coarse, starts: Sequence[float]) -> tuple[Solution, int] | None:
@@ -151,7 +166,7 @@ def _best_turn(coarse: Coarse, starts: Sequence[float]) -> tuple[Solution, int] 
     best = coarse.find_turn(starts)
     if not best.matches:
         return None
-    turns = turning_points(coarse.column, best.matches)
+    turns = turning_points(coarse.column, best.matches, len(coarse.reads))
     # What the best cycle leaves between its ends may belong in front of it or behind it.
     turns = turns if coarse.leaves_open(best) else turns[:1]
     begun = [coarse.turned(turn) for turn in turns]

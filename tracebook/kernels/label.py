@@ -148,6 +148,8 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
     """Class, launch and duration per template position."""
     kernels, template, marks = attempt.kernels, attempt.template, attempt.marks
     classes = kernels.kernel_class[template.source]
+    collective = np.zeros(len(classes), dtype=bool)
+    collective[list(attempt.fit.collectives) if attempt.fit is not None else []] = True
     return Facts(
         kernel_class=classes,
         duration_ns=template.duration_ns,
@@ -159,6 +161,7 @@ def _facts(attempt: Attempt, plan: Plan | None) -> Facts:
             if attempt.fit is not None and attempt.plan is not None
             else np.zeros(len(classes), dtype=bool)
         ),
+        collective=collective,
         speculative=any(block.name.startswith("draft") for block in marks.blocks),
         recurrent=bool((classes == CLASSES.index("gdn")).any())
         or (plan is not None and bool(plan.recurrent_layers)),

@@ -16,8 +16,10 @@ from tracebook.columns import Bools, Floats, Ints, distinct_rows
 PARTIAL_GROUP_COST = 0.9
 #: Output projections: what stands in front of one, behind the layer's other reads, mixes tokens.
 OUTPUTS = frozenset({"o", "out", "o_a", "v_b"})
-#: A read of no weights: what attention or a recurrence reads of its cache or state.
-MIXER = "mixer"
+#: Reads of no weights: what attention or a recurrence reads of its cache or state, and what ranks
+#: add up behind the two halves of a layer.
+MIXER, COLLECTIVE = "mixer", "collective"
+UNREAD = frozenset({MIXER, COLLECTIVE})
 #: Relative spread of durations around bytes / bandwidth of an exact read.
 SPREAD = 0.10
 DERIVED_SPREAD = 0.35
@@ -29,7 +31,8 @@ class Runs:
 
     All arrays have shape (runs,); `first` and `end` index the read list (end exclusive).
     `inside`, shape (reads + 1,), is True for columns between two reads of one group.
-    `mixer`, shape (runs,), is True for attention or a recurrence, which reads no weights.
+    `unread`, shape (runs,), is True for what reads no weights, `mixer` for attention or a
+    recurrence among these.
     `table` has shape (width, reads + 1): the runs that end at a column, padded with
     `len(first)`.
     """
@@ -42,6 +45,7 @@ class Runs:
     spread: Floats
     kind: Ints
     inside: Bools
+    unread: Bools
     mixer: Bools
     table: Ints
 
@@ -52,7 +56,7 @@ class Runs:
         A model has a hundred layers and a dozen kinds of matrix. The last number, one more than
         there are runs, is that of the padding of `table`.
         """
-        names = ("weight_bytes", "rows", "penalty", "spread", "kind", "mixer")
+        names = ("weight_bytes", "rows", "penalty", "spread", "kind", "unread", "mixer")
         example, number = distinct_rows([getattr(self, name) for name in names])
         picked = {name: getattr(self, name)[example] for name in ("first", "end", *names)}
         return replace(self, **picked), np.append(number, len(example))
@@ -103,6 +107,7 @@ def build_runs(reads: Sequence[Read], apart: Collection[tuple[str, ...]] = ()) -
         spread=np.array([spread[i:j].max() for i, j in zip(first, end, strict=True)]),
         kind=np.array(kind, dtype=np.int64),
         inside=_inside_groups(reads),
+        unread=np.array([reads[i].op in UNREAD for i in first], dtype=bool),
         mixer=np.array([reads[i].op == MIXER for i in first], dtype=bool),
         table=_table_by_end(end_a, len(reads)),
     )
@@ -123,15 +128,34 @@ def _inside_groups(reads: Sequence[Read]) -> Bools:
     return inside
 
 
-def with_mixers(reads: Sequence[Read]) -> list[Read]:
-    """The reads, and one of no bytes in each layer where its attention or recurrence stands."""
+def with_unread(reads: Sequence[Read], *, collectives: bool) -> list[Read]:
+    """The reads, and one of no bytes where a kernel of each layer stands that reads no weights.
+
+    Args:
+        reads: Reads in plan order.
+        collectives: Whether ranks add up what each has behind both halves of a layer.
+    """
     found: list[Read] = []
-    for number, read in enumerate(reads):
-        if number and mixes_between(reads[number - 1], read):
-            mixer = replace(read, op=MIXER, matrix="", weight_bytes=0, rows=None, family=MIXER)
-            found.append(replace(mixer, group=-len(found) - 1, optional=True))
+
+    def add(op: str, beside: Read) -> None:
+        unread = replace(beside, op=op, matrix="", weight_bytes=0, rows=None, family=op)
+        found.append(replace(unread, group=-len(found) - 1, optional=True))
+
+    for read, following in zip(reads, [*reads[1:], None], strict=True):
         found.append(read)
+        if following is not None and mixes_between(read, following):
+            add(MIXER, following)
+        elif collectives and _ends_half_layer(read, following):
+            add(COLLECTIVE, read)
     return found
+
+
+def _ends_half_layer(read: Read, following: Read | None) -> bool:
+    """Whether a read is the output projection of a layer's first half, or the last of a layer."""
+    if read.layer is None:
+        return False
+    last = following is None or (read.phase, read.layer) != (following.phase, following.layer)
+    return last or read.op in OUTPUTS
 
 
 def mixes_between(read: Read, following: Read) -> bool:

@@ -182,6 +182,7 @@ def unmatched_products(fit: Fit, column: Column, reads: Sequence[Read]) -> Bools
     """
     used = np.zeros(fit.length, dtype=bool)
     used[[k for found in fit.found for k in found.kernels]] = True
+    used[list(fit.collectives)] = True
     taken = [float(column.duration_ns[list(found.kernels)].sum()) for found in fit.found]
     counts = np.bincount(column.symbol)
     matched = np.bincount(column.symbol[used], minlength=len(counts))

@@ -18,7 +18,8 @@ LAYERED = frozenset({"target", "draft"})
 class Facts:
     """What is known of each template position, arrays of shape (positions,).
 
-    `foreign` marks weight-reading kernels that the plan does not know.
+    `foreign` marks weight-reading kernels that the plan does not know, `collective` those by
+    which ranks add up though no name says so.
     """
 
     kernel_class: Ints
@@ -27,6 +28,7 @@ class Facts:
     in_graph: Bools
     name: Ints
     foreign: Bools
+    collective: Bools
     speculative: bool
     recurrent: bool
 
