@@ -50,7 +50,7 @@ def column(durations, symbols=None, *, grid=None):
         distance=np.ones(count, dtype=np.int64),
         telling=np.ones(count, dtype=bool),
         mixes=np.zeros(count, dtype=bool),
-        collective=np.zeros(count, dtype=bool),
+        may_add_up=np.zeros(count, dtype=bool),
     )
 
 

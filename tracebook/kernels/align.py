@@ -35,7 +35,10 @@ APART_COST = 0.25
 MOST_APART = 8
 #: Cost of a kernel whose name tells nothing as the attention, recurrence or collective of a layer:
 #: how long that takes depends on the context, so that its time speaks neither for nor against it.
-MIXER_COST = 1.0
+UNREAD_COST = 1.0
+#: Gain of a kernel that reads no weights, as its name tells, and takes several times as long as
+#: glue, where ranks may add up: small, since leaving it out costs hardly anything.
+COLLECTIVE_GAIN = 0.2
 #: Gain where the name says so: between the input and the output projection stands attention.
 MIXER_GAIN = 1.0
 #: Time a kernel takes before it streams weights, ns.
@@ -58,7 +61,7 @@ class Column:
     `named` is True where the name says that the kernel is a matrix product. `distance` is
     the number of launches since the kernel before it in this column, 1 where none is left out.
     `telling` is False for names that a library gives to all its kernels. `mixes` is True where
-    the name says attention or a recurrence, `collective` where it says that ranks communicate.
+    the name says attention or a recurrence, `may_add_up` where it does not rule out a collective.
     `launch_ns` is what a kernel takes before it streams weights.
     """
 
@@ -71,7 +74,7 @@ class Column:
     distance: Ints
     telling: NDArray[np.bool_]
     mixes: NDArray[np.bool_]
-    collective: NDArray[np.bool_]
+    may_add_up: NDArray[np.bool_]
     launch_ns: float = LAUNCH_NS
 
     @property
@@ -96,7 +99,7 @@ class Column:
             self.distance[index],
             self.telling[index],
             self.mixes[index],
-            self.collective[index],
+            self.may_add_up[index],
             self.launch_ns,
         )
 
@@ -151,8 +154,10 @@ def match_costs(
     cost = np.log1p((ratio / runs.spread) ** 2 / 2)
     cost += runs.penalty + column.match_penalty[:, None]
     cost -= GRID_BONUS * grid_fits(column.grid, runs.rows)
-    cost[:, runs.unread] = np.where(column.may_mix, MIXER_COST, np.inf)[:, None]
+    cost[:, runs.mixer] = np.where(column.may_mix, UNREAD_COST, np.inf)[:, None]
     cost[np.ix_(column.mixes, runs.mixer)] = -MIXER_GAIN
+    added_up = np.where(column.may_mix, UNREAD_COST, -COLLECTIVE_GAIN)
+    cost[:, runs.collective] = np.where(column.may_add_up, added_up, np.inf)[:, None]
     if habits is not None:
         cost += habits.odd[column.symbol[:, None], runs.kind[None, :]]
     padded = np.full((len(duration), len(runs.first) + 1), np.inf)

@@ -39,6 +39,8 @@ Alternatives = Callable[[], Sequence[Plan]]
 
 #: Classes of the kernels that mix tokens: they read a cache or a state.
 MIXES = ("attention", "gdn")
+#: Classes whose names do not rule out that ranks add up.
+MAY_ADD_UP = ("unknown", "elementwise", "copy")
 #: Classes that certainly read no weights; matching one costs extra.
 NOT_WEIGHTS = 3.0
 #: A kernel that says it is a product hardly reads no weights.
@@ -402,7 +404,8 @@ def template_column(kernels: Kernels, template: Template) -> Column:
         distance=np.ones(len(source), dtype=np.int64),
         telling=~np.isin(kernels.base_name[source], kernels.empty_base_names),
         mixes=np.isin(names, MIXES),
-        collective=names == "comm",
+        # Where a name tells collectives no other kernel is one.
+        may_add_up=np.isin(names, MAY_ADD_UP) & (names != "comm").all(),
     )
 
 

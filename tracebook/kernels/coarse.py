@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracebook.checkpoint.plan import Read
-from tracebook.columns import Floats
+from tracebook.columns import Floats, Ints
 from tracebook.kernels.align import (
     MAX_SPLIT,
     Column,
@@ -209,9 +209,9 @@ class Coarse:
 def turning_points(column: Column, matches: Sequence[Match], reads: int) -> list[int]:
     """Where to begin the sequence: just behind the last match of the cycle, or at its first.
 
-    Kernels like the last one that follow it at once may be further parts of its matrix. Where
-    the last of so many reads has no kernel, it is looked for in the longest one that is left
-    between the ends: what is left out there costs a cycle nothing.
+    Kernels like the last one that follow it at once may be further parts of its matrix. The last
+    of so many reads may also be made by the longest kernel that is left between the ends, or by
+    the longest of all: what is left out at the ends costs a cycle nothing.
     """
     kernels = len(column.duration_ns)
     used = {k % kernels for m in matches for k in range(m.first_kernel, m.end_kernel)}
@@ -226,7 +226,17 @@ def turning_points(column: Column, matches: Sequence[Match], reads: int) -> list
             break
         start = (start + 1) % kernels
     turns = [start, first]
-    if matches[-1].end < reads and len(left):
-        long = column.duration_ns[left] >= HALF * column.duration_ns[left].max()
-        turns.append(int(left[np.flatnonzero(long)[-1]] + 1) % kernels)
+    last_ns = column.duration_ns[matches[-1].first_kernel % kernels]
+    if matches[-1].end < reads or column.duration_ns[left].max(initial=0.0) >= HALF * last_ns:
+        turns += _behind_longest(column, left)
+    turns += _behind_longest(column, np.flatnonzero(column.reads_weights))
     return list(dict.fromkeys(turns))
+
+
+def _behind_longest(column: Column, kernels: Ints) -> list[int]:
+    """The kernel behind the last of those among some that take about as long as the longest."""
+    if not len(kernels):
+        return []
+    duration_ns = column.duration_ns[kernels]
+    last = kernels[np.flatnonzero(duration_ns >= HALF * duration_ns.max())[-1]]
+    return [int(last + 1) % len(column.duration_ns)]

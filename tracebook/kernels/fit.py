@@ -32,9 +32,14 @@ LINE_GAIN = 0.8
 #: Most kernels of a step read no weights, and the shortest of them hardly anything.
 GLUE_QUANTILE = 0.25
 LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 1000.0, 4000.0
+#: A launch matters where it takes that share of the time or more in which the smallest group of
+#: matrices that matters is read, and the usual one is another guess where glue takes so much more.
+LAUNCH_MATTERS, LATE_LAUNCH = 2.0, 1.3
 #: Products that take so many times as long as the shortest may read as little, if that is less
 #: than so much of what the smallest of the larger matrices takes.
 PRODUCTS_ALIKE, WITHOUT_READ = 1.1, 0.95
+#: Times of two alignments that differ by less, as mean |ln| by bytes, are as good.
+MISSES_ALIKE = 0.05
 #: Kernels are collectives where this share of the layers' halves have one.
 MOST_COLLECTIVES = 0.8
 #: A launch takes at most this share of the shortest kernel: in a model of 100 million weights
@@ -84,10 +89,108 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
         The best fit, or None where no read of the plan finds a kernel.
     """
     reads = plan.reads
+    passes = [
+        _lay_large(replace(column, launch_ns=launch_ns), plan, peak_gbps)
+        for launch_ns in _launches_ns(column, reads, peak_gbps)
+    ]
+    laid = _best_laid([one for one in passes if one is not None])
+    located = [] if laid is None else laid.located()
+    if laid is None or not located:
+        return None
+    column, order = laid.column, laid.order
+    found = [Found(tuple(order[k].tolist()), first, end) for k, first, end in located]
+    # What stands between the last and the first large read is looked at from both ends.
+    begin, end_kernel = int(located[0][0][0]), int(located[-1][0][-1]) + 1
+    longer = np.concatenate([order[end_kernel:], order, order[:begin]])
+    ahead = len(order) - end_kernel
+    taken = [
+        Match(int(k[0]) + ahead, int(k[-1]) + 1 + ahead, first, end) for k, first, end in located
+    ]
+    for m in fill_small(column.take(longer), reads, taken, laid.solution.bandwidth_gbps):
+        kernels = tuple(longer[m.first_kernel : m.end_kernel].tolist())
+        # Seen from both ends, a kernel may have been taken twice: it makes one read.
+        if not any(set(kernels) & set(other.kernels) for other in found[len(located) :]):
+            found.append(Found(kernels, m.first, m.end))
+    found.sort(key=lambda f: f.first)
+    bandwidth, launch_ns = fit_line(column, reads, found, laid.solution.bandwidth_gbps, peak_gbps)
+    cost, collectives = laid.solution.cost, laid.collectives()
+    return Fit(tuple(found), bandwidth, cost, len(order), launch_ns, collectives)
+
+
+def _launches_ns(
+    column: Column, reads: Sequence[Read], peak_gbps: float | None
+) -> tuple[float, ...]:
+    """What a kernel may take before it streams weights, as a first guess, ns.
+
+    About as much as those that do hardly anything; but where these are glue of several
+    microseconds a matrix product may begin sooner, which matters in small models.
+    """
     shortest_ns = float(np.quantile(column.duration_ns, GLUE_QUANTILE))
-    # What any kernel takes at least: about as much as those that do hardly anything.
-    launch_ns = min(max(shortest_ns, LEAST_LAUNCH_NS), MOST_LAUNCH_NS)
-    column = replace(column, launch_ns=launch_ns)
+    likely = min(max(shortest_ns, LEAST_LAUNCH_NS), MOST_LAUNCH_NS)
+    starts = _starting_bandwidths(column, reads, peak_gbps)
+    streamed_ns = smallest_group_that_matters(reads) / max(starts)
+    matters = streamed_ns < LAUNCH_MATTERS * likely and likely > LATE_LAUNCH * LAUNCH_NS
+    return (likely, LAUNCH_NS) if matters else (likely,)
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """The large reads of a plan laid along a step.
+
+    `large` numbers them in the plan, `reads` are these and what reads no weights beside them;
+    `index` numbers the kernels that were laid along in the step, from `turn` on.
+    """
+
+    column: Column
+    index: Ints
+    large: list[int]
+    reads: Sequence[Read]
+    solution: Solution
+    turn: int
+    misses: float
+
+    @property
+    def order(self) -> Ints:
+        """The kernels of the step from the one on with which the alignment begins."""
+        return np.roll(np.arange(len(self.column.duration_ns)), -int(self.index[self.turn]))
+
+    @property
+    def place(self) -> Ints:
+        """Where the laid kernels stand in that order."""
+        return np.argsort(self.order)[np.roll(self.index, -self.turn)]
+
+    def located(self) -> list[tuple[Ints, int, int]]:
+        """Places of the kernels of each match, and the reads [first, end) of the plan."""
+        number = np.cumsum([read.op not in UNREAD for read in self.reads]) - 1
+        return [
+            (
+                self.place[m.first_kernel : m.end_kernel],
+                self.large[number[m.first]],
+                self.large[number[m.end - 1]] + 1,
+            )
+            for m in self.solution.matches
+            if self.reads[m.first].op not in UNREAD
+        ]
+
+    def collectives(self) -> tuple[int, ...]:
+        """Kernels by which ranks add up; none where too few of the layers have one."""
+        matches = self.solution.matches
+        found = [m.first_kernel for m in matches if self.reads[m.first].op == COLLECTIVE]
+        if len(found) < MOST_COLLECTIVES * sum(r.op == COLLECTIVE for r in self.reads):
+            return ()
+        return tuple(sorted(self.order[self.place[found]].tolist()))
+
+
+def _best_laid(tried: Sequence[_Laid]) -> _Laid | None:
+    """The cheapest of those whose times agree with the bytes about as well as the best one's."""
+    least = min((laid.misses for laid in tried), default=0.0)
+    near = [laid for laid in tried if laid.misses <= least + MISSES_ALIKE]
+    return min(near, key=lambda laid: laid.solution.cost, default=None)
+
+
+def _lay_large(column: Column, plan: Plan, peak_gbps: float | None) -> _Laid | None:
+    """Lay the large reads of a plan along the kernels long enough to make them."""
+    reads = plan.reads
     smallest = smallest_group_that_matters(reads)
     large = _large_reads(reads, smallest)
     large_reads = [reads[i] for i in large]
@@ -105,60 +208,24 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
         # What is only kept to tell where layers are makes no read.
         match_penalty=np.where(short, np.inf, column.match_penalty)[index],
     )
-    # Where a name tells collectives no other kernel is one.
-    untold = plan.ranks > 1 and not column.collective.any()
-    if (kept.may_mix | kept.mixes).any():
-        large_reads = with_unread(large_reads, collectives=untold)
+    collectives = plan.ranks > 1 and bool(kept.may_add_up.any())
+    if (kept.may_mix | kept.mixes | kept.may_add_up).any():
+        large_reads = with_unread(large_reads, collectives=collectives)
     coarse = Coarse(
         kept,
         large_reads,
         build_runs(large_reads),
         tau_ns=0.5 * smallest / float(np.median(starts)),
         # On some machines what does hardly anything takes twice the usual launch.
-        glue_ns=max(LAUNCH_NS, shortest_ns),
+        glue_ns=max(LAUNCH_NS, float(np.quantile(column.duration_ns, GLUE_QUANTILE))),
         peak_gbps=peak_gbps,
         product_ns=_small_product_ns(column, least_ns) if len(large) < len(reads) else 0.0,
     )
     best = _best_turn(coarse, starts)
     if best is None:
         return None
-    solution, turn = best
-    rotation = int(index[turn])
-    order = np.roll(np.arange(len(column.duration_ns)), -rotation)
-    place = np.argsort(order)[np.roll(index, -turn)]
-    of_plan = [large[n - 1] for n in np.cumsum([r.op not in UNREAD for r in large_reads])]
-    located = [
-        (place[m.first_kernel : m.end_kernel], of_plan[m.first], of_plan[m.end - 1] + 1)
-        for m in solution.matches
-        if large_reads[m.first].op not in UNREAD
-    ]
-    added_up = [
-        int(order[place[m.first_kernel]])
-        for m in solution.matches
-        if large_reads[m.first].op == COLLECTIVE
-    ]
-    if len(added_up) < MOST_COLLECTIVES * sum(read.op == COLLECTIVE for read in large_reads):
-        added_up = []
-    if not located:
-        return None
-    found = [Found(tuple(order[k].tolist()), first, end) for k, first, end in located]
-    # What stands between the last and the first large read is looked at from both ends.
-    begin, end_kernel = int(located[0][0][0]), int(located[-1][0][-1]) + 1
-    longer = np.concatenate([order[end_kernel:], order, order[:begin]])
-    ahead = len(order) - end_kernel
-    taken = [
-        Match(int(k[0]) + ahead, int(k[-1]) + 1 + ahead, first, end) for k, first, end in located
-    ]
-    for m in fill_small(column.take(longer), reads, taken, solution.bandwidth_gbps):
-        kernels = tuple(longer[m.first_kernel : m.end_kernel].tolist())
-        # Seen from both ends, a kernel may have been taken twice: it makes one read.
-        if not any(set(kernels) & set(other.kernels) for other in found[len(located) :]):
-            found.append(Found(kernels, m.first, m.end))
-    found.sort(key=lambda f: f.first)
-    bandwidth, launch_ns = fit_line(column, reads, found, solution.bandwidth_gbps, peak_gbps)
-    return Fit(
-        tuple(found), bandwidth, solution.cost, len(order), launch_ns, tuple(sorted(added_up))
-    )
+    misses = coarse.turned(best[1]).misses(best[0])
+    return _Laid(column, index, large, large_reads, *best, misses)
 
 
 def _best_turn(coarse: Coarse, starts: Sequence[float]) -> tuple[Solution, int] | None:

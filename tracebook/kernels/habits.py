@@ -32,7 +32,7 @@ def learn_habits(
         run = run_of[(m.first, m.end)]
         symbol = int(column.symbol[m.first_kernel])
         served[symbol, runs.kind[run]] += 1
-        if runs.unread[run]:
+        if runs.mixer[run] or runs.collective[run]:
             continue
         taken = float(column.duration_ns[m.first_kernel : m.end_kernel].sum())
         size = float(runs.weight_bytes[run])

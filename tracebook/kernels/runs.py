@@ -31,8 +31,8 @@ class Runs:
 
     All arrays have shape (runs,); `first` and `end` index the read list (end exclusive).
     `inside`, shape (reads + 1,), is True for columns between two reads of one group.
-    `unread`, shape (runs,), is True for what reads no weights, `mixer` for attention or a
-    recurrence among these.
+    `mixer`, shape (runs,), is True for attention or a recurrence and `collective` for what ranks
+    add up: these read no weights.
     `table` has shape (width, reads + 1): the runs that end at a column, padded with
     `len(first)`.
     """
@@ -45,8 +45,8 @@ class Runs:
     spread: Floats
     kind: Ints
     inside: Bools
-    unread: Bools
     mixer: Bools
+    collective: Bools
     table: Ints
 
     @cached_property
@@ -56,7 +56,7 @@ class Runs:
         A model has a hundred layers and a dozen kinds of matrix. The last number, one more than
         there are runs, is that of the padding of `table`.
         """
-        names = ("weight_bytes", "rows", "penalty", "spread", "kind", "unread", "mixer")
+        names = ("weight_bytes", "rows", "penalty", "spread", "kind", "mixer", "collective")
         example, number = distinct_rows([getattr(self, name) for name in names])
         picked = {name: getattr(self, name)[example] for name in ("first", "end", *names)}
         return replace(self, **picked), np.append(number, len(example))
@@ -107,8 +107,8 @@ def build_runs(reads: Sequence[Read], apart: Collection[tuple[str, ...]] = ()) -
         spread=np.array([spread[i:j].max() for i, j in zip(first, end, strict=True)]),
         kind=np.array(kind, dtype=np.int64),
         inside=_inside_groups(reads),
-        unread=np.array([reads[i].op in UNREAD for i in first], dtype=bool),
         mixer=np.array([reads[i].op == MIXER for i in first], dtype=bool),
+        collective=np.array([reads[i].op == COLLECTIVE for i in first], dtype=bool),
         table=_table_by_end(end_a, len(reads)),
     )
 
