@@ -23,7 +23,7 @@ from tracebook.kernels.kinds import Choice, choose_kinds
 from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import Marks, marks_of_fit
 from tracebook.kernels.notdecode import check_drafter_alone, check_fitted, check_structure
-from tracebook.kernels.period import AS_GOOD, find_periods
+from tracebook.kernels.period import AS_GOOD, Period, find_periods
 from tracebook.kernels.refusal import RECORD, busy_ns, floor_ns, no_decode
 from tracebook.kernels.search import find_kinds
 from tracebook.kernels.selfcheck import check_layers
@@ -152,9 +152,7 @@ def _best_period(
     as_good = AS_GOOD if plan is None else AS_GOOD_WITH_PLAN
     periods = find_periods(marks, can_be_a_step, as_good)
     if plan is not None and peak_gbps is not None:
-        # Layers in a row repeat as steps do; what is too short for all reads is tried last.
-        least = POSSIBLE * floor_ns(plan, peak_gbps)
-        periods.sort(key=lambda period: busy_ns(kernels.before_ns, period.kernels) < least)
+        periods = _by_floor(periods, kernels.before_ns, POSSIBLE * floor_ns(plan, peak_gbps))
     for period in periods[:PERIODS_TRIED]:
         found, kinds = find_kinds(kernels, period.kernels, can_be_a_step, marks)
         for kind in choose_kinds(found, kinds, choice)[:KINDS_TRIED]:
@@ -166,6 +164,19 @@ def _best_period(
         if best is not None and best.goodness > GOOD:
             break
     return best
+
+
+def _by_floor(periods: list[Period], before_ns: Ints, least_ns: float) -> list[Period]:
+    """Periods in the order to be tried, where a step takes at least so long.
+
+    Layers in a row repeat as steps do: what is too short for all reads comes last. Several
+    steps in a row repeat as well: of what is long enough and as good the shortest comes first.
+    """
+    short = [p for p in periods if busy_ns(before_ns, p.kernels) < least_ns]
+    whole = [p for p in periods if p not in short]
+    best = max((p.score for p in whole), default=0.0)
+    near = sorted((p for p in whole if p.score >= AS_GOOD * best), key=lambda p: p.kernels)
+    return [*near, *(p for p in whole if p not in near), *short]
 
 
 def attempt_kind(

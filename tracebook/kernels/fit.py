@@ -33,8 +33,8 @@ LINE_GAIN = 0.8
 GLUE_QUANTILE = 0.25
 LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 1000.0, 4000.0
 #: A launch matters where it takes that share of the time or more in which the smallest group of
-#: matrices that matters is read, and the usual one is another guess where glue takes so much more.
-LAUNCH_MATTERS, LATE_LAUNCH = 2.0, 1.3
+#: matrices that matters is read; then these are tried as well, if they differ by this factor.
+LAUNCH_MATTERS, LAUNCH_GUESSES_NS, LAUNCHES_ALIKE = 2.0, (LAUNCH_NS, 2250.0), 1.2
 #: Products that take so many times as long as the shortest may read as little, if that is less
 #: than so much of what the smallest of the larger matrices takes.
 PRODUCTS_ALIKE, WITHOUT_READ = 1.1, 0.95
@@ -120,17 +120,19 @@ def fit_plan(column: Column, plan: Plan, *, peak_gbps: float | None) -> Fit | No
 def _launches_ns(
     column: Column, reads: Sequence[Read], peak_gbps: float | None
 ) -> tuple[float, ...]:
-    """What a kernel may take before it streams weights, as a first guess, ns.
+    """What a kernel may take before it streams weights, as first guesses, ns.
 
-    About as much as those that do hardly anything; but where these are glue of several
-    microseconds a matrix product may begin sooner, which matters in small models.
+    About as much as those that do hardly anything. In small models, where it is most of the
+    time, products may begin sooner than glue of several kilobytes ends, or later.
     """
     shortest_ns = float(np.quantile(column.duration_ns, GLUE_QUANTILE))
     likely = min(max(shortest_ns, LEAST_LAUNCH_NS), MOST_LAUNCH_NS)
     starts = _starting_bandwidths(column, reads, peak_gbps)
     streamed_ns = smallest_group_that_matters(reads) / max(starts)
-    matters = streamed_ns < LAUNCH_MATTERS * likely and likely > LATE_LAUNCH * LAUNCH_NS
-    return (likely, LAUNCH_NS) if matters else (likely,)
+    if streamed_ns >= LAUNCH_MATTERS * likely:
+        return (likely,)
+    others = (g for g in LAUNCH_GUESSES_NS if abs(np.log(g / likely)) > np.log(LAUNCHES_ALIKE))
+    return (likely, *others)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tracebook.checkpoint.plan import Plan, Read
-from tracebook.columns import Bools
+from tracebook.columns import Bools, Ints
 from tracebook.kernels.align import LAUNCH_NS, Column, expected_ns
 from tracebook.kernels.fit import Fit, ratio_of
 from tracebook.kernels.labels import Verdict
@@ -31,6 +31,8 @@ PHASE_RATIO = (0.7, 1.3)
 ABOVE_PEAK = 1.05
 #: Names tell the products where so much of the matched time is in kernels named as such.
 NAMED_SHARE = 0.97
+#: Attention and its reduction, or the few kernels of a recurrence, are no more long kernels.
+MOST_MIXING = 4
 #: A way of splitting groups that at most this share of them has is an odd one.
 ODD_GROUPS, ODD_WARN = 0.2, 0.01
 
@@ -193,19 +195,23 @@ def unmatched_products(fit: Fit, column: Column, reads: Sequence[Read]) -> Bools
     suspect = column.named | same_name | long
     floor_ns = max(0.2 * float(np.quantile(taken, 0.1)), 2 * LAUNCH_NS)
     heavy = ~used & (column.named | column.may_mix) & suspect & (column.duration_ns > floor_ns)
-    return np.asarray(heavy & ~(column.may_mix & _where_layers_mix(fit, reads)))
+    for stretch in _where_layers_mix(fit, reads):
+        mixing = stretch[heavy[stretch] & column.may_mix[stretch]]
+        if len(mixing) <= MOST_MIXING:
+            heavy[mixing] = False
+    return np.asarray(heavy)
 
 
-def _where_layers_mix(fit: Fit, reads: Sequence[Read]) -> Bools:
-    """Kernels between the input and the output projection of a layer: attention, a recurrence.
+def _where_layers_mix(fit: Fit, reads: Sequence[Read]) -> list[Ints]:
+    """Kernels between the input and the output projection of each layer: attention, a recurrence.
 
     How long it takes depends on the context. What a plan does not know stands elsewhere.
     """
-    mixing = np.zeros(fit.length, dtype=bool)
-    for found, following in itertools.pairwise(fit.found):
-        if mixes_between(reads[found.end - 1], reads[following.first]):
-            mixing[found.kernels[-1] + 1 : following.kernels[0]] = True
-    return mixing
+    return [
+        np.arange(found.kernels[-1] + 1, following.kernels[0])
+        for found, following in itertools.pairwise(fit.found)
+        if mixes_between(reads[found.end - 1], reads[following.first])
+    ]
 
 
 def unmatched_share(fit: Fit, column: Column, reads: Sequence[Read]) -> float:
