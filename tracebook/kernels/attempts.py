@@ -67,6 +67,8 @@ AS_GOOD_WITH_PLAN = 0.75
 GOOD = 0.93
 #: Of two orders of reads whose fits differ by less the cheaper one is taken.
 ORDERS_ALIKE = 0.05
+#: Lags that differ by less than this share from so many periods are that.
+SEVERAL_ALIKE = 0.02
 #: Another plan must fit better by this much before it is believed.
 BETTER = 0.03
 #: Steps in which layers are counted.
@@ -151,9 +153,20 @@ def _best_period(
     best: Attempt | None = None
     as_good = AS_GOOD if plan is None else AS_GOOD_WITH_PLAN
     periods = find_periods(marks, can_be_a_step, as_good)
+    least_ns = np.inf
     if plan is not None and peak_gbps is not None:
-        periods = _by_floor(periods, kernels.before_ns, POSSIBLE * floor_ns(plan, peak_gbps))
+        least_ns = POSSIBLE * floor_ns(plan, peak_gbps)
+        periods = _by_floor(periods, kernels.before_ns, least_ns)
+
+    def long_enough(period: Period) -> bool:
+        """Whether so many kernels last as long as a step must."""
+        return busy_ns(kernels.before_ns, period.kernels) >= least_ns
+
+    whole: list[int] = []
     for period in periods[:PERIODS_TRIED]:
+        # Several steps in a row have kernels for any drafter that somebody may have named.
+        if _is_several(period.kernels, whole):
+            continue
         found, kinds = find_kinds(kernels, period.kernels, can_be_a_step, marks)
         for kind in choose_kinds(found, kinds, choice)[:KINDS_TRIED]:
             if len(kind.slices) < max(2, min(LEAST_STEPS, len(kinds[0].slices))):
@@ -161,9 +174,18 @@ def _best_period(
             attempt = attempt_kind(found, plan, peak_gbps, kind, kinds)
             if attempt is not None and (best is None or attempt.goodness > best.goodness + 0.02):
                 best = attempt
+            often = len(kind.slices) >= LEAST_STEPS and long_enough(period)
+            if attempt is not None and attempt.goodness > FOREIGN and often:
+                whole.append(period.kernels)
         if best is not None and best.goodness > GOOD:
             break
     return best
+
+
+def _is_several(lag: int, whole: Sequence[int]) -> bool:
+    """Whether a lag is two or more of the periods that may be one step each."""
+    times = [(lag / one, round(lag / one)) for one in whole]
+    return any(n >= 2 and abs(share - n) <= SEVERAL_ALIKE * n for share, n in times)
 
 
 def _by_floor(periods: list[Period], before_ns: Ints, least_ns: float) -> list[Period]:

@@ -35,6 +35,8 @@ MOST_LEFT_OVER = 0.2
 HALF = 0.7
 #: With more than this the kernels are not those of the reads.
 FOREIGN = 0.5
+#: Kernels of a kind that usually take less than this share of what their reads need make a part.
+TOO_SHORT = 0.87
 #: Glue takes at most so many times as long as the shorter quarter of all kernels.
 GLUE_AT_MOST = 1.2
 
@@ -128,7 +130,8 @@ class Coarse:
         if self.left_over(solution) > MOST_LEFT_OVER:
             return self, solution
         best, used, fits = self, solution, self.misses(solution)
-        for kind in self.beside_products(solution):
+        kinds = [*self.beside_products(solution), *self.too_short(solution)]
+        for kind in dict.fromkeys(kinds):
             apart = (*best.apart, kind)
             other = replace(best, runs=build_runs(self.reads, apart), apart=apart)
             # Without what was learnt from the kernels that seemed to read all of it.
@@ -158,6 +161,20 @@ class Coarse:
         groups = [self.reads[m.first].group for m in solution.matches]
         kinds = (kind_of.get(groups[n]) for n in beside.tolist() if n < len(groups))
         return list(dict.fromkeys(kind for kind in kinds if kind))
+
+    def too_short(self, solution: Solution) -> list[tuple[str, ...]]:
+        """Kinds of group that seem to be read by one kernel each, in less time than they need."""
+        kind_of = group_kinds(self.reads)
+        size = self.bytes_read(solution.matches)
+        needed = expected_ns(size, solution.bandwidth_gbps, self.column.launch_ns)
+        ratios: dict[tuple[str, ...], list[float]] = {}
+        for m, ratio in zip(
+            solution.matches, self.taken_ns(solution.matches) / needed, strict=True
+        ):
+            kind = kind_of.get(self.reads[m.first].group, ())
+            if len(kind) > 1 and m.end - m.first == len(kind):
+                ratios.setdefault(kind, []).append(float(ratio))
+        return [kind for kind, own in ratios.items() if np.median(own) < TOO_SHORT]
 
     def may_share(self, solution: Solution) -> bool:
         """Whether reads are left open, and kernels that could share them stand side by side."""
