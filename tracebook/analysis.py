@@ -29,7 +29,7 @@ from tracebook.config import FLAGS, REMOTE, DraftMethod, RunDescription, is_hub_
 from tracebook.errors import CheckpointError, RunDescriptionError, TraceError
 from tracebook.importers import open_source
 from tracebook.importers.nvtx import read_scopes
-from tracebook.kernels.attempts import Alternatives
+from tracebook.kernels.doubt import Alternatives
 from tracebook.kernels.label import label_kernels
 from tracebook.kernels.labels import Labelled
 from tracebook.kernels.notdecode import check_tokens

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tracebook.errors import NoDecodeSteps
-from tracebook.kernels.attempts import best_attempt, judge_attempt
+from tracebook.kernels.attempts import best_attempt
+from tracebook.kernels.doubt import judge_attempt
 
 from .toy import (
     ARGMAX,

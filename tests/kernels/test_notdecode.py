@@ -9,7 +9,8 @@ import pytest
 
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.align import Column
-from tracebook.kernels.attempts import best_attempt, judge_attempt
+from tracebook.kernels.attempts import best_attempt
+from tracebook.kernels.doubt import judge_attempt
 from tracebook.kernels.fit import fit_plan
 from tracebook.kernels.labels import KindInfo
 from tracebook.kernels.notdecode import check_drafter_alone, check_tokens, output_is_missing

@@ -16,39 +16,20 @@ from tracebook.checkpoint.plan import Plan
 from tracebook.columns import Bools, Ints
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.align import Column
-from tracebook.kernels.classes import CLASSES
-from tracebook.kernels.collectives import check_ranks, has_collectives, ranks_in_names
+from tracebook.kernels.column import template_column
 from tracebook.kernels.fit import Fit, fit_plan
 from tracebook.kernels.kinds import Choice, choose_kinds
-from tracebook.kernels.labels import Verdict
 from tracebook.kernels.marks import Marks, marks_of_fit
-from tracebook.kernels.notdecode import check_drafter_alone, check_fitted, check_structure
 from tracebook.kernels.period import AS_GOOD, Period, find_periods
 from tracebook.kernels.refusal import RECORD, busy_ns, floor_ns, no_decode
 from tracebook.kernels.search import find_kinds
-from tracebook.kernels.selfcheck import check_layers
 from tracebook.kernels.sequence import Kernels
 from tracebook.kernels.steps import Kind
 from tracebook.kernels.structure import marks_of_structure
 from tracebook.kernels.template import Template, build_template
 from tracebook.kernels.variants import read_orders
-from tracebook.kernels.verdict import judge, off_share, unmatched_share
-from tracebook.notices import Notice
+from tracebook.kernels.verdict import off_share, unmatched_share
 
-Alternatives = Callable[[], Sequence[Plan]]
-
-#: Classes of the kernels that mix tokens: they read a cache or a state.
-MIXES = ("attention", "gdn")
-#: Classes whose names do not rule out that ranks add up.
-MAY_ADD_UP = ("unknown", "elementwise", "copy")
-#: Classes that certainly read no weights; matching one costs extra.
-NOT_WEIGHTS = 3.0
-#: A kernel that says it is a product hardly reads no weights.
-PRODUCT_SKIP = 2.0
-#: Where names tell the products that take most of a step, an unknown name is hardly one more.
-PRODUCTS_TOLD, UNTOLD_SKIP = 0.6, 0.3
-#: An unknown name that takes this share of a step can only be a product.
-PRODUCT_SHARE = 0.3
 LEAST_STEPS = 3
 #: Busy time of a step over the time its reads take at the peak: shorter means that a smaller
 #: model ran (a quarter is BF16 said of NVFP4), longer that reading weights does not bound it.
@@ -69,15 +50,9 @@ GOOD = 0.93
 ORDERS_ALIKE = 0.05
 #: Lags that differ by less than this share from so many periods are that.
 SEVERAL_ALIKE = 0.02
-#: Another plan must fit better by this much before it is believed.
-BETTER = 0.03
-#: Steps in which layers are counted.
-STEPS_COUNTED = 15
 #: With less of its bytes found, the kernels are not those of the plan; nor are layers half as
 #: many: a model of a pair that was cut down for drafting often has just half.
 FOREIGN = 0.5
-#: Where not even structure helps, less than this means that a part of the model never ran.
-MOSTLY_FOUND = 0.9
 
 
 @dataclass(frozen=True)
@@ -215,7 +190,7 @@ def attempt_kind(
     if _not_decode(kernels, template).any():
         return None
     others = tuple(k for k in kinds if k is not kind)
-    fitted = _fit_orders(kernels, template, plan, peak_gbps)
+    fitted = fit_orders(kernels, template, plan, peak_gbps)
     return None if fitted is None else replace(fitted, other_kinds=others, kind=kind)
 
 
@@ -226,7 +201,7 @@ def _not_decode(kernels: Kernels, template: Template) -> Bools:
     return np.asarray(marked)
 
 
-def _fit_orders(
+def fit_orders(
     kernels: Kernels, template: Template, plan: Plan, peak_gbps: float | None
 ) -> Attempt | None:
     """Fit the plan to a template, in whichever order of its reads fits best."""
@@ -256,148 +231,6 @@ def _goodness(fit: Fit, column: Column, plan: Plan) -> float:
     return explained * (1 - 0.5 * off_share(fit, column, plan.reads))
 
 
-def judge_attempt(
-    attempt: Attempt,
-    alternatives: Alternatives,
-    peak_gbps: float | None,
-    devices: int | None = None,
-) -> tuple[Attempt, Verdict | None, list[Notice]]:
-    """Judge the plan; where it is in doubt see whether another plan fits better.
-
-    Args:
-        attempt: The best attempt with the plan that was said.
-        alternatives: Lays out other plans; called only where there is doubt.
-        peak_gbps: Peak bandwidth, None where unknown.
-        devices: Devices and processes that run as many kernels as this one, None if unknown.
-
-    Returns:
-        The attempt to label by, the verdict (None without a plan), and notices.
-
-    Raises:
-        NoDecodeSteps: The kernels are not those of the plan, and say nothing themselves.
-    """
-    source = attempt.template.source
-    classes = attempt.kernels.kernel_class[source]
-    if attempt.plan is None or attempt.fit is None:
-        check_structure(attempt.marks, classes, attempt.template.duration_ns)
-        return attempt, None, []
-    verdict, notices = _judged(attempt, attempt.plan, attempt.fit, peak_gbps)
-    collective = has_collectives(classes, attempt.column)
-    told = ranks_in_names(_names(attempt.kernels, source)) if collective else None
-    if (unlike := check_ranks(attempt.plan, collective, told, devices)) is not None:
-        notices.append(unlike)
-    trusted = verdict.phases_trusted
-    check_fitted(attempt.fit, attempt.column, attempt.plan, peak_gbps, classes, trusted=trusted)
-    if not notices:
-        return attempt, verdict, []
-    score = _score(attempt, notices)
-    best = (score, attempt, verdict, notices)
-    for plan in alternatives():
-        if plan.ranks != attempt.plan.ranks and collective is not (plan.ranks > 1):
-            continue
-        if unlike is not None and told not in (None, plan.ranks):
-            continue
-        other = _fit_orders(attempt.kernels, attempt.template, plan, peak_gbps)
-        if other is None or other.fit is None or other.plan is None:
-            continue
-        judged, said = _judged(other, other.plan, other.fit, peak_gbps)
-        # A report only goes by a plan that nobody named where that explains the times as well.
-        if not (judged.phases_trusted and judged.bytes_trusted):
-            continue
-        value = _score(other, said)
-        if value > best[0] + 1e-6:
-            best = (value, other, judged, said)
-    if best[0] > score + BETTER:
-        _, other, judged, said = best
-        other = replace(other, other_kinds=attempt.other_kinds, kind=attempt.kind)
-        return other, judged, [_contradiction(attempt.plan, other.plan), *said]
-    if verdict.phases_trusted:
-        return attempt, verdict, notices
-    return _without_trust(attempt, verdict, notices, peak_gbps)
-
-
-def _judged(
-    attempt: Attempt, plan: Plan, fit: Fit, peak_gbps: float | None
-) -> tuple[Verdict, list[Notice]]:
-    """The verdict on bytes and times, doubted where the number of layers contradicts it."""
-    verdict, notices = judge(fit, attempt.column, plan, peak_gbps)
-    classes = attempt.kernels.kernel_class[attempt.template.source]
-    slices = attempt.template.slices
-    steps = [
-        attempt.kernels.kernel_class[piece.first : piece.end]
-        for piece in slices[:: max(1, len(slices) // STEPS_COUNTED)]
-    ]
-    unlike = check_layers(plan, classes, attempt.template.duration_ns, steps)
-    if unlike is None:
-        return verdict, notices
-    if unlike.code == "no_mixing_kernels":
-        raise NoDecodeSteps(f"No steady decode found. {unlike.message}", unlike.hint)
-    return replace(verdict, phases_trusted=False, bytes_trusted=False), [unlike, *notices]
-
-
-def _names(kernels: Kernels, source: Ints) -> list[str]:
-    """Distinct names of kernels."""
-    return [kernels.names[int(i)] for i in np.unique(kernels.name_ids[kernels.name[source]])]
-
-
-def _score(attempt: Attempt, notices: Sequence[Notice]) -> float:
-    """How well a plan explains a step, to compare plans on one template."""
-    unlike = sum(notice.code == "phase_unlike_rest" for notice in notices)
-    above = sum(notice.code == "above_peak" for notice in notices)
-    counted = sum(notice.code in ("plan_layers_unlike", "ranks_unlike") for notice in notices)
-    return attempt.goodness - 0.05 * unlike - 0.3 * above - 0.3 * counted
-
-
-def _contradiction(said: Plan, found: Plan | None) -> Notice:
-    """The kernels fit another plan better than the one that was said."""
-    other = found.description if found is not None else "another plan"
-    return Notice(
-        "plan_contradicted",
-        f"The kernels do not fit {said.description}, they fit {other}; the report goes by that.",
-        "Correct the run description (drafter, draft tokens, draft head, ranks) if it agrees.",
-    )
-
-
-def _depth(attempt: Attempt) -> int:
-    """Layers of the target among the marks."""
-    blocks = attempt.marks.blocks
-    return len({m.layer for m in attempt.marks.marks if blocks[m.block].name == "target"})
-
-
-def _depth_said(plan: Plan | None) -> int:
-    """Layers that the checkpoint has."""
-    return 0 if plan is None else len(plan.attention_layers) + len(plan.recurrent_layers)
-
-
-def _without_trust(
-    attempt: Attempt, verdict: Verdict, notices: list[Notice], peak_gbps: float | None
-) -> tuple[Attempt, Verdict, list[Notice]]:
-    """Label by structure where the plan explains too little, without bytes."""
-    other = attempt_by_structure(attempt.kernels, attempt.template, attempt.other_kinds)
-    if other is not None and attempt.plan is not None:
-        check_drafter_alone(_depth(other), attempt.plan)
-    wrong_depth = other is not None and _depth(other) <= FOREIGN * _depth_said(attempt.plan)
-    hopeless = other is None and (
-        attempt.goodness < FOREIGN
-        or verdict.matched_share < MOSTLY_FOUND
-        or not verdict.bytes_trusted
-    )
-    if verdict.matched_share < FOREIGN or wrong_depth or hopeless:
-        raise no_decode(attempt.kernels, attempt.plan, peak_gbps)
-    if other is None:
-        return attempt, verdict, notices
-    classes = other.kernels.kernel_class[other.template.source]
-    check_structure(other.marks, classes, other.template.duration_ns)
-    told = Notice(
-        "phases_from_structure",
-        "The checkpoint explains too little of the step, so phases come from its structure "
-        "alone and bytes are withheld.",
-        "Name the checkpoint, drafter and draft tokens that ran.",
-    )
-    withheld = replace(verdict, phases_trusted=True, bytes_trusted=False)
-    return replace(other, kind=attempt.kind), withheld, [*notices, told]
-
-
 def attempt_by_structure(
     kernels: Kernels, template: Template, others: tuple[Kind, ...]
 ) -> Attempt | None:
@@ -416,39 +249,3 @@ def attempt_by_structure(
     share = float(column.duration_ns[used].sum() / max(float(products.sum()), 1.0))
     source = "repetition of the launch sequence and of layers"
     return Attempt(kernels, template, marks, None, column, source, others, share, None)
-
-
-def template_column(kernels: Kernels, template: Template) -> Column:
-    """The template as the alignment sees it."""
-    source = template.source
-    names = np.array(CLASSES)[kernels.kernel_class[source]]
-    reads_weights = np.isin(names, ["gemm", "unknown"])
-    named = names == "gemm"
-    product = named | _product_names(kernels, template, names == "unknown")
-    spent = float(template.duration_ns[named].sum())
-    untold = UNTOLD_SKIP if spent >= PRODUCTS_TOLD * float(template.duration_ns.sum()) else 1.0
-    return Column(
-        duration_ns=template.duration_ns,
-        symbol=kernels.symbol[source],
-        match_penalty=np.where(reads_weights, 0.0, NOT_WEIGHTS),
-        skip_factor=np.where(product, PRODUCT_SKIP, np.where(reads_weights, untold, 0.1)),
-        grid=kernels.grid[source],
-        named=named,
-        distance=np.ones(len(source), dtype=np.int64),
-        telling=~np.isin(kernels.base_name[source], kernels.empty_base_names),
-        mixes=np.isin(names, MIXES),
-        # Where a name tells collectives no other kernel is one.
-        may_add_up=np.isin(names, MAY_ADD_UP) & (names != "comm").all(),
-    )
-
-
-def _product_names(kernels: Kernels, template: Template, unknown: Bools) -> Bools:
-    """True where an unknown base name takes so much of the step that it must read weights."""
-    base = kernels.base_name[template.source]
-    spent = np.bincount(
-        base[unknown], weights=template.duration_ns[unknown], minlength=base.max() + 1
-    )
-    telling = ~np.isin(base, kernels.empty_base_names)
-    return np.asarray(
-        unknown & telling & (spent[base] > PRODUCT_SHARE * template.duration_ns.sum())
-    )

@@ -17,10 +17,11 @@ from tracebook.checkpoint.plan import Plan
 from tracebook.columns import Ints, is_constant, parts
 from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.assign import assign_labels
-from tracebook.kernels.attempts import Alternatives, Attempt, best_attempt, judge_attempt
+from tracebook.kernels.attempts import Attempt, best_attempt
 from tracebook.kernels.broadcast import label_rows, step_frame
 from tracebook.kernels.classes import CLASSES, classify_names, load_rules
 from tracebook.kernels.cut import Cut, find_cut, may_begin
+from tracebook.kernels.doubt import Alternatives, judge_attempt
 from tracebook.kernels.ends import find_ends
 from tracebook.kernels.joints import layer_joints
 from tracebook.kernels.kinds import Choice, describe_kind
