@@ -169,6 +169,22 @@ def test_collectives_are_communication_wherever_they_stand():
     assert phases(kernels) == truth(kernels)
 
 
+def test_a_collective_that_only_its_place_tells_ends_what_a_layer_does():
+    """A nameless kernel behind the down projection, between two others that no name tells."""
+    kernels = step()
+    down = next(i for i, k in enumerate(kernels) if (k.matrix, k.layer) == ("down_proj", 2))
+    untold = [K("kernel", 2500, "target_layers", 2), K("kernel", 9000, "communication")]
+    kernels[down + 1 : down + 1] = [*untold, K("kernel", 2400, "target_layers", 3)]
+    collective = np.arange(len(kernels)) == down + 2
+    said = labels(kernels, collective=collective)
+    assert [(x.phase, x.layer) for x in said[down + 1 : down + 4]] == [
+        ("target_layers", 2),
+        ("communication", None),
+        ("target_layers", 3),
+    ]
+    assert said[down + 2].evidence == "alignment"
+
+
 def test_a_named_commit_is_replay():
     kernels = insert(drafted_step(1), lambda k: k.name == VERIFY, K(COMMIT, 700_000, "replay"))
     assert phases(kernels) == truth(kernels)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tracebook.errors import NoDecodeSteps
-from tracebook.kernels.attempts import best_attempt
+from tracebook.kernels.attempts import _by_floor, _is_several, best_attempt
 from tracebook.kernels.doubt import judge_attempt
+from tracebook.kernels.period import Period
 
 from .toy import (
     ARGMAX,
@@ -190,3 +192,33 @@ def test_without_a_plan_there_are_marks_from_structure_and_no_verdict():
     assert made.fit is None
     assert len(made.marks.marks) == 4 * LAYERS + 1
     assert judge_attempt(made, tuple, PEAK)[1:] == (None, [])
+
+
+def test_of_steps_in_a_row_the_shortest_that_is_long_enough_comes_first():
+    """Kernels of 1 us: a layer of 10, a step of 100; three steps score a little better."""
+    before_ns = np.arange(2001) * 1000
+    layer, one, three, odd = Period(10, 0.95), Period(100, 0.9), Period(300, 0.93), Period(140, 0.5)
+    assert _by_floor([layer, three, odd, one], before_ns, 90_000.0) == [one, three, odd, layer]
+
+
+def test_what_is_several_of_a_period():
+    assert _is_several(1810, [905])
+    assert _is_several(2712, [905])
+    assert not _is_several(905, [905])
+    assert not _is_several(1500, [905])
+
+
+def test_several_steps_in_a_row_do_not_explain_an_invented_drafter():
+    """Passes of a model hold kernels for any drafter; one step does not."""
+    made = attempt(steps_of(step, count=20), drafted_plan(2))
+    assert len(made.template.symbol) == len(step())
+    assert made.goodness < 0.7
+
+
+def test_layers_of_a_prompt_are_no_kinds_of_step():
+    """Prompts in front of the steps: their layers repeat more often than any step does."""
+    layer = [replace(k, grid=(40, 1, 1), ns=4 * k.ns) for k in step()[2:10]]
+    kernels = [*layer * 120, *steps_of(step, count=8)]
+    made = attempt(kernels, plan())
+    assert len(made.template.symbol) == len(step())
+    assert len(made.template.slices) >= 7

@@ -477,3 +477,76 @@ def test_small_reads_in_front_of_the_first_group_are_found_as_in_the_others():
     for turn in (0, 3, 30):
         turned = kernels[turn:] + kernels[:turn]
         assert placed(fitted(turned, of), of) == true_places(turned)
+
+
+def in_ranks(kernels, ns=12_000):
+    """A nameless step in which two ranks add up behind the output and the down projections."""
+    added = []
+    for k in kernels:
+        added.append(k)
+        if k.matrix in ("o_proj", "down_proj"):
+            added.append(K("kernel", ns, "communication", k.layer))
+    return added
+
+
+@pytest.mark.parametrize("ns", [6_000, 12_000, 90_000])
+def test_collectives_that_no_name_tells_stand_behind_both_halves_of_a_layer(ns):
+    kernels = jittered(in_ranks(step(), ns), random.Random(ns))
+    fit = fitted(kernels, replace(PLAN, ranks=2), named=False)
+    assert placed(fit) == true_places(kernels)
+    assert fit.collectives == tuple(i for i, k in enumerate(kernels) if k.phase == "communication")
+
+
+def test_one_rank_adds_nothing_up():
+    kernels = in_ranks(step())
+    assert fitted(kernels, named=False).collectives == ()
+    assert fitted(step(), replace(PLAN, ranks=2), named=False).collectives == ()
+
+
+@pytest.mark.parametrize("turn", [0, 5, 20])
+@pytest.mark.parametrize("launch_ns", [1500, 2300])
+def test_products_of_a_tiny_model_take_a_launch_unlike_that_of_glue(launch_ns, turn):
+    """Nameless, attention over a long context outlasts the head, and glue takes 2.8 us."""
+    scale = 0.25
+
+    def timed(k):
+        if k.matrix:
+            return replace(k, ns=round(launch_ns + k.weight_bytes / 1500))
+        return replace(k, ns=70_000 if "flash" in k.name else 2800)
+
+    kernels = [k for i in range(LAYERS) for k in layer_kernels(i, scale=scale)]
+    head = product("output_layer", None, "lm_head", HEAD_MB, "head", HEAD_ROWS)
+    kernels = [timed(k) for k in [*kernels, head, K(ARGMAX, 2800, "sampling")]]
+    kernels = kernels[turn:] + kernels[:turn]
+    of = plan(scale=scale)
+    fit = fitted(kernels, of, named=False, peak=1800.0)
+    assert placed(fit, of) == true_places(kernels)
+
+
+def test_projections_as_short_as_glue_do_not_make_their_neighbour_read_them_too():
+    """Of q, k and v on a kernel each the last two take no longer than glue of 2.6 us."""
+    glue_ns, kernels, reads = 2600, [], []
+    sizes = {"q": 4.7, "k": 1.2, "v": 1.2}
+    for layer in range(LAYERS):
+        inner = layer_kernels(layer, scale=0.4)
+        apart = [
+            replace(product("target_layers", layer, f"{op}_proj", mb, "any", 512), grid=(0, 0, 0))
+            for op, mb in sizes.items()
+        ]
+        apart = [replace(k, ns=round(1500 + k.weight_bytes / 1500)) for k in apart]
+        rest = [
+            replace(k, ns=round(1500 + k.weight_bytes / 1500) if k.matrix else glue_ns)
+            for k in [inner[0], *inner[2:]]
+        ]
+        kernels += [rest[0], *apart, *rest[1:]]
+        reads += [
+            replace(r, weight_bytes=round(sizes.get(r.op, r.weight_bytes / MB) * MB))
+            for r in layer_reads(layer, 4 * layer, scale=0.4)
+        ]
+    head = product("output_layer", None, "lm_head", HEAD_MB, "head", HEAD_ROWS)
+    kernels += [replace(head, ns=round(1500 + HEAD_MB * MB / 1500)), K(ARGMAX, glue_ns, "sampling")]
+    of = make_plan([("target", reads), ("output", PLAN.blocks[1].reads)], LAYERS)
+    fit = fitted(kernels, of, named=False, peak=1800.0)
+    said = placed(fit, of)
+    large = {i for i, k in enumerate(kernels) if k.matrix and k.ns > 3000}
+    assert {i: said[i] for i in large} == {i: true_places(kernels)[i] for i in large}

@@ -219,3 +219,14 @@ def test_a_sampler_that_no_rule_knows_is_no_product():
     assert not unmatched_products(fit, column, plan().reads).any()
     silent = replace(column, telling=np.array([k is not sampler for k in kernels]))
     assert unmatched_products(fit, silent, plan().reads).tolist() == [k is sampler for k in kernels]
+
+
+@pytest.mark.parametrize(("count", "products"), [(3, 0), (12, 12)])
+def test_a_layer_mixes_tokens_in_a_few_kernels_and_no_more(count, products):
+    """Nameless kernels of half a millisecond between q, k, v and o: attention, or other steps."""
+    kernels = step()
+    attention = next(i for i, k in enumerate(kernels) if "flash" in k.name and k.layer == 3)
+    kernels[attention:attention] = [K("kernel", 500_000, "")] * count
+    column = column_of(kernels, named=False)
+    fit = fit_plan(column, plan(), peak_gbps=273.0)
+    assert unmatched_products(fit, column, plan().reads).sum() == products

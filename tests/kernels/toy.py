@@ -214,7 +214,7 @@ def column_of(kernels: Sequence[K], *, named: bool = True) -> Column:
         distance=np.ones(len(kernels), dtype=np.int64),
         telling=np.full(len(kernels), named),
         mixes=np.array([named and k.name == ATTENTION for k in kernels]),
-        may_add_up=np.zeros(len(kernels), dtype=bool),
+        may_add_up=np.full(len(kernels), not named),
     )
 
 

@@ -36,8 +36,8 @@ MOST_APART = 8
 #: Cost of a kernel whose name tells nothing as the attention, recurrence or collective of a layer:
 #: how long that takes depends on the context, so that its time speaks neither for nor against it.
 UNREAD_COST = 1.0
-#: Gain of a kernel that reads no weights, as its name tells, and takes several times as long as
-#: glue, where ranks may add up: small, since leaving it out costs hardly anything.
+#: Gain of a kernel, several times as long as glue, that stands where ranks may add up, over one
+#: that is left out.
 COLLECTIVE_GAIN = 0.2
 #: Gain where the name says so: between the input and the output projection stands attention.
 MIXER_GAIN = 1.0
@@ -156,8 +156,7 @@ def match_costs(
     cost -= GRID_BONUS * grid_fits(column.grid, runs.rows)
     cost[:, runs.mixer] = np.where(column.may_mix, UNREAD_COST, np.inf)[:, None]
     cost[np.ix_(column.mixes, runs.mixer)] = -MIXER_GAIN
-    added_up = np.where(column.may_mix, UNREAD_COST, -COLLECTIVE_GAIN)
-    cost[:, runs.collective] = np.where(column.may_add_up, added_up, np.inf)[:, None]
+    cost[:, runs.collective] = np.inf
     if habits is not None:
         cost += habits.odd[column.symbol[:, None], runs.kind[None, :]]
     padded = np.full((len(duration), len(runs.first) + 1), np.inf)
@@ -250,6 +249,10 @@ def build_table(
     kernel_skip, read_skip = skip_costs(column, reads, tau_ns, bandwidth_gbps, glue_ns, product_ns)
     distinct, alike = runs.distinct
     match = match_costs(column, distinct, bandwidth_gbps, habits)
+    # Where ranks may add up a kernel that does costs less than one that is left out.
+    added_up = np.minimum(UNREAD_COST, kernel_skip - COLLECTIVE_GAIN)
+    collective = np.append(distinct.collective, False)
+    match[:, collective] = np.where(column.may_add_up, added_up, np.inf)[:, None]
     split = _split_costs(column, distinct, bandwidth_gbps, habits) if allow_split else {}
     return Table(column, runs, match, kernel_skip, read_skip, alike, split)
 

@@ -40,6 +40,8 @@ LAUNCH_MATTERS, LAUNCH_GUESSES_NS, LAUNCHES_ALIKE = 2.0, (LAUNCH_NS, 2250.0), 1.
 PRODUCTS_ALIKE, WITHOUT_READ = 1.1, 0.95
 #: Times of two alignments that differ by less, as mean |ln| by bytes, are as good.
 MISSES_ALIKE = 0.05
+#: What ranks add up takes longer than so many times what glue does.
+LONG_GLUE = 2.0
 #: Kernels are collectives where this share of the layers' halves have one.
 MOST_COLLECTIVES = 0.8
 #: A launch takes at most this share of the shortest kernel: in a model of 100 million weights
@@ -201,17 +203,20 @@ def _lay_large(column: Column, plan: Plan, peak_gbps: float | None) -> _Laid | N
     least_ns = min(read.weight_bytes for read in large_reads) / max(starts)
     floor_ns = 0.5 * (LAUNCH_NS + least_ns) * np.where(column.reads_weights, 1, 4)
     short = column.duration_ns < floor_ns
-    index = np.flatnonzero(~short | column.mixes)
+    glue_ns = float(np.quantile(column.duration_ns, GLUE_QUANTILE))
+    may_add_up = column.may_add_up & (column.duration_ns > LONG_GLUE * glue_ns) & (plan.ranks > 1)
+    index = np.flatnonzero(~short | column.mixes | may_add_up)
     if not len(index):
         return None
     kept = replace(
         column.take(index),
         distance=_distances(index, len(column.duration_ns)),
-        # What is only kept to tell where layers are makes no read.
+        # What is only kept to tell where layers are, or what ranks add up, makes no read.
         match_penalty=np.where(short, np.inf, column.match_penalty)[index],
+        may_add_up=may_add_up[index],
     )
-    collectives = plan.ranks > 1 and bool(kept.may_add_up.any())
-    if (kept.may_mix | kept.mixes | kept.may_add_up).any():
+    collectives = bool(kept.may_add_up.any())
+    if collectives or (kept.may_mix | kept.mixes).any():
         large_reads = with_unread(large_reads, collectives=collectives)
     coarse = Coarse(
         kept,
@@ -219,7 +224,7 @@ def _lay_large(column: Column, plan: Plan, peak_gbps: float | None) -> _Laid | N
         build_runs(large_reads),
         tau_ns=0.5 * smallest / float(np.median(starts)),
         # On some machines what does hardly anything takes twice the usual launch.
-        glue_ns=max(LAUNCH_NS, float(np.quantile(column.duration_ns, GLUE_QUANTILE))),
+        glue_ns=max(LAUNCH_NS, glue_ns),
         peak_gbps=peak_gbps,
         product_ns=_small_product_ns(column, least_ns) if len(large) < len(reads) else 0.0,
     )

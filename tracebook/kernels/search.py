@@ -21,6 +21,9 @@ from tracebook.kernels.tactics import unify_outliers, unify_places, unify_tactic
 MOST_STRETCHES = 6
 #: A stretch holds other steps only if it is this many periods long.
 LEAST_PERIODS = 2.5
+#: A step of another kind has this share of the kernels of the main one at least: what is shorter
+#: are layers in a row.
+LEAST_SHARE = 0.2
 
 
 def find_kinds(
@@ -43,7 +46,9 @@ def find_kinds(
         return kernels, []
     slices = cut_slices(len(kernels), anchors, period)
     for stretch in _uncovered(slices, len(kernels), period)[:MOST_STRETCHES]:
-        slices += _slices_within(kernels, stretch, accept)
+        slices += _slices_within(
+            kernels, stretch, lambda lag: lag >= LEAST_SHARE * period and accept(lag)
+        )
     slices.sort(key=lambda piece: piece.first)
     kernels = unify_outliers(kernels, slices) or kernels
     kinds = sort_kinds(kernels, slices)
