@@ -12,6 +12,7 @@ from tracebook.errors import NoDecodeSteps
 from tracebook.kernels.attempts import _by_floor, _is_several, best_attempt
 from tracebook.kernels.doubt import judge_attempt
 from tracebook.kernels.period import Period
+from tracebook.kernels.search import find_kinds
 
 from .toy import (
     ARGMAX,
@@ -218,7 +219,6 @@ def test_several_steps_in_a_row_do_not_explain_an_invented_drafter():
 def test_layers_of_a_prompt_are_no_kinds_of_step():
     """Prompts in front of the steps: their layers repeat more often than any step does."""
     layer = [replace(k, grid=(40, 1, 1), ns=4 * k.ns) for k in step()[2:10]]
-    kernels = [*layer * 120, *steps_of(step, count=8)]
-    made = attempt(kernels, plan())
-    assert len(made.template.symbol) == len(step())
-    assert len(made.template.slices) >= 7
+    sequence = kernels_of(play([*layer * 120, *steps_of(step, count=8)])[0])
+    _, kinds = find_kinds(sequence, len(step()), lambda lag: True, sequence.symbol)
+    assert {piece.end - piece.first for piece in kinds[0].slices} == {len(step())}
