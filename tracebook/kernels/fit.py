@@ -32,8 +32,8 @@ LINE_GAIN = 0.8
 #: Most kernels of a step read no weights, and the shortest of them hardly anything.
 GLUE_QUANTILE = 0.25
 LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 1000.0, 4000.0
-#: A launch matters where it takes that share of the time or more in which the smallest group of
-#: matrices that matters is read; then these are tried as well, if they differ by this factor.
+#: A launch matters where the smallest group of matrices that matters is read in less than so many
+#: launches; then these guesses are tried as well, if they differ by this factor.
 LAUNCH_MATTERS, LAUNCH_GUESSES_NS, LAUNCHES_ALIKE = 2.0, (LAUNCH_NS, 2250.0), 1.2
 #: Products that take so many times as long as the shortest may read as little, if that is less
 #: than so much of what the smallest of the larger matrices takes.
@@ -125,7 +125,7 @@ def _launches_ns(
     """What a kernel may take before it streams weights, as first guesses, ns.
 
     About as much as those that do hardly anything. In small models, where it is most of the
-    time, products may begin sooner than glue of several kilobytes ends, or later.
+    time, other guesses are worth a try: glue may take longer than a launch, or hardly one.
     """
     shortest_ns = float(np.quantile(column.duration_ns, GLUE_QUANTILE))
     likely = min(max(shortest_ns, LEAST_LAUNCH_NS), MOST_LAUNCH_NS)
