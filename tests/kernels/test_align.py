@@ -217,11 +217,12 @@ def paths(table, kernels, reads):
             for run, (first, end) in runs:
                 if first < column:
                     continue
-                for parts in range(1, 3):
-                    last = (start + parts - 1) % len(table.kernel_skip)
-                    if start + parts <= kernels and (parts == 1 or last in table.split):
-                        for rest in choices(start + parts, end):
-                            yield ((start, start + parts, run), *rest)
+                for length in range(1, 4):
+                    last = (start + length - 1) % len(table.kernel_skip)
+                    shared = dict(table.split.get(last, ()))
+                    if start + length <= kernels and (length == 1 or length - 1 in shared):
+                        for rest in choices(start + length, end):
+                            yield ((start, start + length, run), *rest)
 
     yield from choices(0, 0)
 
@@ -247,11 +248,12 @@ def cost_of_path(table, path, kernels, reads, *, free_ends=False):
         total += sum(table.read_skip[column:first])
         if run is not None:
             last = (end - 1) % size
-            parts = end - start
-            if parts == 1 and table.runs.inside[first]:
+            length = end - start
+            if length == 1 and table.runs.inside[first]:
                 total += APART_COST * between(table, last)
             alike = table.alike[run]
-            total += table.match[last, alike] if parts == 1 else table.split[last][parts - 2][alike]
+            costs = table.match[last] if length == 1 else dict(table.split[last])[length - 1]
+            total += costs[alike]
         kernel, column = end, stop
     return total
 
@@ -283,7 +285,11 @@ def tables(draw, most_kernels=4, most_reads=4, split=False):
         rows = [[draw(costs) for _ in range(len(runs.first))] for _ in range(kernels)]
         return np.concatenate([np.array(rows), np.full((kernels, 1), np.inf)], axis=1)
 
-    more = {kernel: [row] for kernel, row in enumerate(matrix()) if draw(st.booleans())}
+    more = {
+        kernel: [(draw(st.integers(1, 2)), row)]
+        for kernel, row in enumerate(matrix())
+        if draw(st.booleans())
+    }
     distance = np.array([draw(st.integers(1, 12)) for _ in range(kernels)])
     return Table(
         replace(column([1.0] * kernels), distance=distance),

@@ -168,6 +168,20 @@ def test_a_head_in_four_parts_is_one_read():
     assert bytes_of(fit, PLAN.reads).sum() == sum(r.weight_bytes for r in PLAN.reads)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_parts_of_a_head_with_a_kernel_in_front_of_each_are_one_read(named):
+    """An engine that quantizes before each product: nameless, that may read weights as well."""
+    kernels = [k for k in step() if k.matrix != "lm_head"][:-1]
+    part = product("output_layer", None, "lm_head", HEAD_MB / 4, "head", HEAD_ROWS)
+    for _ in range(4):
+        kernels += [K("quantize", 2600, "output_layer"), part]
+    kernels.append(K(ARGMAX, 7000, "sampling"))
+    fit = fitted(kernels, named=named)
+    assert placed(fit) == true_places(kernels)
+    shares = bytes_of(fit, PLAN.reads)[[i for i, k in enumerate(kernels) if k.matrix == "lm_head"]]
+    assert shares.tolist() == [HEAD_MB * MB // 4] * 4
+
+
 def test_a_product_that_takes_no_longer_than_glue_need_not_be_a_matrix():
     """2.2 us a launch and 7,000 GB/s: a product of a few rows is as long as a norm.
 

@@ -47,6 +47,8 @@ LAUNCH_NS = 1500.0
 #: and of matrix-vector kernels, that have a block for each row (llama.cpp's `mul_mat_vec`).
 TILES = (1, 16, 32, 64, 96, 128, 160, 192, 208, 256)
 MAX_SPLIT = 8
+#: Parts of one matrix follow each other, or have a kernel in between of less than this share.
+PART_STRIDES, BETWEEN_PARTS = (1, 2), 0.2
 #: Parts of one matrix are alike: neither of two in a row takes longer by more than this factor.
 PARTS_ALIKE = 1.25
 
@@ -220,8 +222,8 @@ class Table:
     """Everything one alignment needs, computed once: costs for (kernels x distinct runs).
 
     `alike` gives, for each run, the column of its costs; shape (runs + 1,), the last for none.
-    `split` has, per kernel that others like it precede, the costs of its sharing each run with
-    the one before it, with the two before it, and so on, each of shape (distinct runs + 1,).
+    `split` has, per kernel that others like it precede, how many kernels in front of it share a
+    run with it or stand between those that do, and the costs, of shape (distinct runs + 1,).
     """
 
     column: Column
@@ -230,7 +232,7 @@ class Table:
     kernel_skip: Floats
     read_skip: Floats
     alike: Ints
-    split: Mapping[int, Sequence[Floats]] = field(default_factory=dict)
+    split: Mapping[int, Sequence[tuple[int, Floats]]] = field(default_factory=dict)
 
 
 def build_table(
@@ -259,36 +261,44 @@ def build_table(
 
 def _split_costs(
     column: Column, runs: Runs, bandwidth_gbps: float, habits: Habits | None
-) -> dict[int, list[Floats]]:
+) -> dict[int, list[tuple[int, Floats]]]:
     """Costs of sharing a run with the kernels before, for the few kernels that could.
 
-    The kernel before the first is the last one: an alignment that is not cyclic never asks.
+    Per kernel, how many kernels in front of it belong to the match, and the costs. The kernel
+    before the first is the last one: an alignment that is not cyclic never asks.
     """
-    costs: dict[int, list[Floats]] = {}
+    costs: dict[int, list[tuple[int, Floats]]] = {}
     # Kernels alike in a row rather make one read of a group each than all of it together.
     many = runs.end - runs.first
     apart = np.where(many > 1, PARTIAL_GROUP_COST, 0.0)
-    same = parts_alike(column)
-    last = np.arange(len(same))
-    total = column.duration_ns
-    for parts in range(2, min(MAX_SPLIT, len(same)) + 1):
-        alike = same[last - parts + 2]
-        last = last[alike]
-        if not len(last):
-            break
-        total = total[alike] + column.duration_ns[last - parts + 1]
-        cost = match_costs(column.take(last), runs, bandwidth_gbps, habits, total)
-        cost[:, :-1] += SPLIT_COST + 0.1 * parts + apart * np.minimum(many, parts)
-        for kernel, row in zip(last.tolist(), cost, strict=True):
-            costs.setdefault(kernel, []).append(row)
+    for stride in PART_STRIDES:
+        same = parts_alike(column, stride)
+        last = np.arange(len(same))
+        total = column.duration_ns
+        for parts in range(2, min(MAX_SPLIT, len(same) // stride) + 1):
+            alike = same[last - stride * (parts - 2)]
+            last = last[alike]
+            if not len(last):
+                break
+            total = total[alike] + column.duration_ns[last - stride * (parts - 1)]
+            cost = match_costs(column.take(last), runs, bandwidth_gbps, habits, total)
+            cost[:, :-1] += SPLIT_COST + 0.1 * parts + apart * np.minimum(many, parts)
+            for kernel, row in zip(last.tolist(), cost, strict=True):
+                costs.setdefault(kernel, []).append((stride * (parts - 1), row))
     return costs
 
 
-def parts_alike(column: Column) -> NDArray[np.bool_]:
-    """True where a kernel and the one before it may be parts of one matrix, shape (kernels,)."""
-    ratio = column.duration_ns / np.maximum(np.roll(column.duration_ns, 1), 1.0)
-    same = column.symbol == np.roll(column.symbol, 1)
-    return np.asarray(same & (ratio > 1 / PARTS_ALIKE) & (ratio < PARTS_ALIKE))
+def parts_alike(column: Column, stride: int = 1) -> NDArray[np.bool_]:
+    """True where a kernel and that so many before it may be parts of one matrix, shape (kernels,).
+
+    With a stride of 2 a short kernel stands in between: an engine may quantize in front of each.
+    """
+    ratio = column.duration_ns / np.maximum(np.roll(column.duration_ns, stride), 1.0)
+    same = column.symbol == np.roll(column.symbol, stride)
+    same &= (ratio > 1 / PARTS_ALIKE) & (ratio < PARTS_ALIKE)
+    for between in range(1, stride):
+        same &= np.roll(column.duration_ns, between) < BETWEEN_PARTS * column.duration_ns
+    return np.asarray(same)
 
 
 def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], float]:
@@ -328,9 +338,9 @@ def align(table: Table, *, cyclic: bool = False) -> tuple[tuple[Match, ...], flo
         better = value < best
         np.copyto(best, value, where=better)
         move[better] = choice[better] + 1
-        for extra, cost in enumerate(table.split.get(kernel, ()), start=1):
+        for extra, cost in table.split.get(kernel, ()):
             if row <= extra:
-                break
+                continue
             options = rows[row - 1 - extra][first_of] + cost[cost_of]
             choice = options.argmin(axis=0)
             value = options[choice, columns]

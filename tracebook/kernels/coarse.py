@@ -15,6 +15,7 @@ from tracebook.checkpoint.plan import Read
 from tracebook.columns import Floats, Ints
 from tracebook.kernels.align import (
     MAX_SPLIT,
+    PART_STRIDES,
     Column,
     Habits,
     Match,
@@ -178,7 +179,8 @@ class Coarse:
 
     def may_share(self, solution: Solution) -> bool:
         """Whether reads are left open, and kernels that could share them stand side by side."""
-        return self.leaves_open(solution) and bool(parts_alike(self.column).any())
+        alike = (parts_alike(self.column, stride).any() for stride in PART_STRIDES)
+        return self.leaves_open(solution) and any(alike)
 
     def leaves_open(self, solution: Solution) -> bool:
         """Whether reads have no kernel, or one far too short: others may share them with it.

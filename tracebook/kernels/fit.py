@@ -17,7 +17,7 @@ import numpy as np
 
 from tracebook.checkpoint.plan import Plan, Read
 from tracebook.columns import Floats, Ints
-from tracebook.kernels.align import LAUNCH_NS, Column, Match, expected_ns
+from tracebook.kernels.align import BETWEEN_PARTS, LAUNCH_NS, Column, Match, expected_ns
 from tracebook.kernels.coarse import MOST_ABOVE_PEAK, Coarse, Solution, turning_points
 from tracebook.kernels.gaps import fill_small
 from tracebook.kernels.runs import COLLECTIVE, UNREAD, build_runs, with_unread
@@ -166,9 +166,17 @@ class _Laid:
     def located(self) -> list[tuple[Ints, int, int]]:
         """Places of the kernels of each match, and the reads [first, end) of the plan."""
         number = np.cumsum([read.op not in UNREAD for read in self.reads]) - 1
+        place, order = self.place, self.order
+
+        def parts(m: Match) -> Ints:
+            """Without what stands between the parts of a matrix."""
+            own = place[m.first_kernel : m.end_kernel]
+            duration_ns = self.column.duration_ns[order[own]]
+            return np.asarray(own[duration_ns > BETWEEN_PARTS * duration_ns.max()])
+
         return [
             (
-                self.place[m.first_kernel : m.end_kernel],
+                parts(m),
                 self.large[number[m.first]],
                 self.large[number[m.end - 1]] + 1,
             )
