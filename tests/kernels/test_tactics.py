@@ -10,7 +10,7 @@ from tracebook.kernels.steps import sort_kinds
 from tracebook.kernels.tactics import unify_outliers, unify_places, unify_tactics
 
 from .test_steps import ONCE, batch_of_two, sequence
-from .toy import NORM
+from .toy import NORM, K
 
 
 def other_tactic(name="another_gemm"):
@@ -25,6 +25,13 @@ def test_another_tactic_for_one_matrix_is_unified():
     unified = unify_tactics(kernels, kinds)
     first, second = (unified.symbol[b.first : b.end] for b in bounds[:2])
     assert (first == second).all()
+
+
+def test_a_norm_does_not_stand_for_a_matrix():
+    """In some stretches the last product is missing, and a norm of its own stands there."""
+    odd = [K(f"rms_norm_{k.matrix}", 3000, "") if k.matrix == "lm_head" else k for k in ONCE]
+    kernels, bounds = sequence([ONCE, ONCE, ONCE, odd, odd])
+    assert unify_tactics(kernels, sort_kinds(kernels, bounds)) is None
 
 
 def stalled(at, times=6):

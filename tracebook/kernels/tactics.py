@@ -119,9 +119,15 @@ def _substitutes(
     pairs = []
     for new, counted in votes.items():
         old, agreeing = counted.most_common(1)[0]
-        if agreeing >= 0.8 * counted.total():
+        if agreeing >= 0.8 * counted.total() and _may_replace(kernels, old, new):
             pairs.append((old, new))
     return pairs
+
+
+def _may_replace(kernels: Kernels, old: int, new: int) -> bool:
+    """Whether kernels of one symbol may do the work of another: not a norm that of a matrix."""
+    classes = {CLASSES[int(kernels.kernel_class.of_code[symbol])] for symbol in (old, new)}
+    return len(classes - {"unknown"}) < 2
 
 
 def unify_places(kernels: Kernels, kinds: Sequence[Kind]) -> Kernels | None:
