@@ -75,6 +75,18 @@ def test_another_batch_is_not_unified():
     assert unify_tactics(kernels, sort_kinds(kernels, bounds)) is None
 
 
+def test_another_batch_without_names_is_not_unified():
+    """Names say nothing, and are the same in both: only the grids of all glue differ."""
+    glue = "void at::native::vectorized_elementwise_kernel<4, T>(int)"
+    plain = [k if k.matrix else replace(k, name=glue) for k in ONCE]
+    wide = [
+        replace(k, grid=(8, 2, 1)) if k.matrix else replace(k, grid=(8 * k.grid[0], *k.grid[1:]))
+        for k in plain
+    ]
+    kernels, bounds = sequence([plain, wide, plain, plain])
+    assert unify_tactics(kernels, sort_kinds(kernels, bounds)) is None
+
+
 def test_one_kind_needs_no_unification():
     kernels, bounds = sequence([ONCE] * 3)
     assert unify_tactics(kernels, sort_kinds(kernels, bounds)) is None

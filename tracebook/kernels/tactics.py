@@ -22,7 +22,8 @@ from tracebook.kernels.steps import MOST_EDITS_SHARE, ROW_CLASSES, Kind, Slice, 
 SELDOM, MOST_OUTLIERS = 0.5, 3.0
 #: This share of the kernels of a step may be replaced by another tactic.
 MOST_TACTICS = 0.5
-#: Of kernels that work row by row a few may have stalled, and look like those of a larger batch.
+#: Of kernels that work row by row, as all glue does, a few may have stalled or belong to another
+#: tactic, and look like those of a larger batch.
 STALLED_ROWS = 0.1
 #: Two steps do the same work where this share of their kernels is of one class in one order, this
 #: share of those takes about as long, and kernels of one name have the same grid.
@@ -76,7 +77,7 @@ def unify_tactics(kernels: Kernels, kinds: Sequence[Kind]) -> Kernels | None:
         return None
     symbols = len(kernels.count)
     alias = np.arange(symbols)
-    by_row = np.isin(CLASSES, ROW_CLASSES)[kernels.kernel_class.of_code]
+    by_row = np.isin(CLASSES, (*ROW_CLASSES, "elementwise"))[kernels.kernel_class.of_code]
     main = _mean_bag(kernels, kinds[0], symbols)
     for other in kinds[1:]:
         bag = _mean_bag(kernels, other, symbols)
