@@ -57,7 +57,7 @@ class Choice:
 
 def describe_kind(kernels: Kernels, kind: Kind) -> KindInfo:
     """Signature, size and rows of a kind, by its middle slice."""
-    piece = kind.slices[len(kind.slices) // 2]
+    piece = kind.middle
     part = slice(piece.first, piece.end)
     shapes = Counter(kernels.shape_symbol[part].tolist())
     first = {int(s): i for i, s in reversed(list(enumerate(kernels.shape_symbol[part].tolist())))}

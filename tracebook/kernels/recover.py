@@ -89,7 +89,7 @@ def _is_decode(kernels: Kernels, kind: Kind, usual_ns: float) -> bool:
     """Whether another kind may be decode as well, with a steady step of this busy time."""
     if len(kind.slices) < OFTEN:
         return False
-    piece = kind.slices[len(kind.slices) // 2]
+    piece = kind.middle
     marked = kernels.prefill[piece.first : piece.end].any()
     return not marked and kernels.busy_between(piece.first, piece.end) <= LONG * usual_ns
 

@@ -42,6 +42,11 @@ class Kind:
 
     slices: tuple[Slice, ...]
 
+    @property
+    def middle(self) -> Slice:
+        """A slice that stands for the kind: by then it runs as it usually does."""
+        return self.slices[len(self.slices) // 2]
+
     def time_ns(self, kernels: Kernels) -> float:
         """Sum of kernel durations."""
         return float(sum(kernels.busy_between(s.first, s.end) for s in self.slices))

@@ -105,7 +105,7 @@ def _substitutes(
     kernels: Kernels, main: Kind, other: Kind, gone: Bools, come: Bools
 ) -> list[tuple[int, int]]:
     """Pairs (symbol of main, symbol of other) that stand at the same places among the rest."""
-    first, second = main.slices[len(main.slices) // 2], other.slices[len(other.slices) // 2]
+    first, second = main.middle, other.middle
     a = kernels.symbol[first.first : first.end]
     b = kernels.symbol[second.first : second.end]
     hidden = len(kernels.count)
@@ -146,10 +146,10 @@ def unify_places(kernels: Kernels, kinds: Sequence[Kind]) -> Kernels | None:
     """
     if len(kinds) < 2:
         return None
-    main = kinds[0].slices[len(kinds[0].slices) // 2]
+    main = kinds[0].middle
     symbol: Ints | None = None
     for kind in kinds[1:]:
-        if _same_work(kernels, main, kind.slices[len(kind.slices) // 2]) is None:
+        if _same_work(kernels, main, kind.middle) is None:
             continue
         for piece in kind.slices:
             found = _same_work(kernels, main, piece)
