@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -153,12 +154,12 @@ class _Laid:
     turn: int
     misses: float
 
-    @property
+    @cached_property
     def order(self) -> Ints:
         """The kernels of the step from the one on with which the alignment begins."""
         return np.roll(np.arange(len(self.column.duration_ns)), -int(self.index[self.turn]))
 
-    @property
+    @cached_property
     def place(self) -> Ints:
         """Where the laid kernels stand in that order."""
         return np.argsort(self.order)[np.roll(self.index, -self.turn)]
